@@ -1,0 +1,130 @@
+"""Task sets read from `.jsonl` and `.parquet` files; bad rows are reported with file, line and field."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mas_envs.errors import MissingExtraError, TaskError
+from mas_envs.tasks import Task, TaskSet
+
+__all__ = ["read_tasks", "task_from_row"]
+
+_QUESTION_FIELDS = ("question", "problem", "prompt")
+_ANSWER_FIELDS = ("answer", "golden_answers", "solution")
+_SOURCE_FIELDS = ("source", "data_source")
+_REPORTED_ROWS = 5
+
+
+def read_tasks(path: Path | str, *, source: str | None = None) -> TaskSet:
+    """The tasks of a `.jsonl` or `.parquet` file, one row each.
+
+    A row has `question` (or `problem`, `prompt`), `answer` (or `golden_answers`, `solution`; text, a number, or a list
+    of texts of which any is right), and may have `id`, `source` (or `data_source`) and `metadata`.
+
+    Args:
+        path: The file.
+        source: Source of rows that name none; None takes the file's name without its ending.
+
+    Raises:
+        TaskError: If the file cannot be read, or rows are bad: each is named with its line and field.
+        MissingExtraError: For a parquet file without pyarrow.
+    """
+    path = Path(path)
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise TaskError(f"{path}: unknown file type {path.suffix!r}; expected .jsonl or .parquet")
+    if not path.is_file():
+        raise TaskError(f"{path}: no such file; check the path")
+    rows = _jsonl_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
+    tasks: list[Task] = []
+    faults: list[str] = []
+    seen: dict[str, int] = {}
+    for line, row in rows:
+        try:
+            if isinstance(row, TaskError):
+                raise row
+            task = task_from_row(row, default_id=f"{path.stem}-{line}", default_source=source or path.stem)
+            if task.id in seen:
+                raise TaskError(f"field 'id': {task.id!r} was used in line {seen[task.id]}; ids must differ")
+        except TaskError as error:
+            faults.append(f"  line {line}: {error}")
+            continue
+        seen[task.id] = line
+        tasks.append(task)
+    if faults:
+        more = f"\n  and {len(faults) - _REPORTED_ROWS} more" if len(faults) > _REPORTED_ROWS else ""
+        raise TaskError(f"{path}: {len(faults)} bad rows\n" + "\n".join(faults[:_REPORTED_ROWS]) + more)
+    return TaskSet(tasks, name=path.stem)
+
+
+def task_from_row(row: object, *, default_id: str, default_source: str) -> Task:
+    """The task that one row of a file holds.
+
+    Raises:
+        TaskError: If a field is missing or of the wrong type; names the field.
+    """
+    if not isinstance(row, Mapping):
+        raise TaskError(f"expected an object with 'question' and 'answer', got {row!r:.60}")
+    question_field, question = _first(row, _QUESTION_FIELDS)
+    if not isinstance(question, str) or not question.strip():
+        raise TaskError(f"field {question_field!r}: expected text, got {question!r:.60}")
+    answer_field, answer = _first(row, _ANSWER_FIELDS)
+    metadata = row.get("metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TaskError(f"field 'metadata': expected an object, got {metadata!r:.60}")
+    task_id = row.get("id")
+    if task_id is not None and not isinstance(task_id, (str, int)):
+        raise TaskError(f"field 'id': expected text or an integer, got {task_id!r:.60}")
+    source = next((row[name] for name in _SOURCE_FIELDS if row.get(name) is not None), default_source)
+    if not isinstance(source, str):
+        raise TaskError(f"field 'source': expected text, got {source!r:.60}")
+    return Task(
+        id=default_id if task_id is None else str(task_id),
+        question=question,
+        answer=_answer(answer, answer_field),
+        source=source,
+        metadata=dict(metadata or {}),
+    )
+
+
+def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
+    for name in names:
+        if name in row:
+            return name, row[name]
+    raise TaskError(f"field {names[0]!r} is missing; expected one of {', '.join(names)}")
+
+
+def _answer(value: object, name: str) -> str | tuple[str, ...]:
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (list, tuple)) and value and all(isinstance(part, str) and part.strip() for part in value):
+        return tuple(value)
+    raise TaskError(f"field {name!r}: expected text, a number or a list of texts, got {value!r:.60}")
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[int, object]]:
+    with path.open("rb") as file:
+        for line, raw in enumerate(file, start=1):
+            if not raw.strip():
+                continue
+            try:
+                yield line, json.loads(raw.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                yield line, TaskError(f"not UTF-8 (byte {error.start}); save the file as UTF-8")
+            except json.JSONDecodeError as error:
+                yield line, TaskError(f"not JSON ({error.msg}, column {error.colno}); expected one object per line")
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, object]]:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError(f"{path}: parquet files need pyarrow; pip install 'mas-envs[data]'") from error
+    try:
+        table = parquet.read_table(path)
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise TaskError(f"{path}: not a readable parquet file ({error}); write it again") from error
+    yield from enumerate(table.to_pylist(), start=1)

@@ -1,0 +1,1 @@
+"""Generation engines behind one contract: see `base.Engine`."""
