@@ -1,0 +1,384 @@
+"""Settings of a run: typed, with unknown keys refused by name, read from recipes and `key=value` overrides."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mas_envs.errors import MasEnvsError
+
+__all__ = [
+    "AlgorithmSettings",
+    "CheckpointSettings",
+    "EnvSettings",
+    "EvaluationSettings",
+    "PolicySettings",
+    "RolloutSettings",
+    "SamplingSettings",
+    "Settings",
+    "SettingsError",
+    "SkillSettings",
+    "TinyModelSettings",
+    "WarmStartSettings",
+    "load_settings",
+    "parse_settings",
+    "recipe_names",
+]
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class SettingsError(MasEnvsError, ValueError):
+    """Settings that cannot be used; names each setting by its full path."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EnvSettings(_Section):
+    """Which environment, and with which arguments."""
+
+    id: str
+    """Registered id, such as `MathLoop-v0`."""
+    kwargs: dict[str, Any] = {}
+    """Arguments for `mas_envs.make`."""
+
+
+class TinyModelSettings(_Section):
+    """Size of a model made on the spot, for policies whose `model` is `tiny`."""
+
+    hidden_size: Count = 64
+    intermediate_size: Count = 128
+    num_layers: Count = 2
+    num_heads: Count = 4
+    vocab_size: Annotated[int, Field(ge=262)] = 512
+    """Most entries of the tokenizer; fewer are used when the texts have no more repeats."""
+    max_context: Count = 512
+    """Most tokens of prompt and completion together."""
+    init_std: Positive = 0.08
+    """Standard deviation of the initial weights."""
+    embedding_std: Positive = 0.2
+    """Standard deviation of the initial embeddings."""
+
+
+class SamplingSettings(_Section):
+    """How completions are drawn."""
+
+    max_tokens: Count = 256
+    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+
+
+class PolicySettings(_Section):
+    """One policy: weights, how they are trained and how they sample."""
+
+    model: str = "tiny"
+    """`tiny` (made on the spot from `tiny_model`), a folder, or a hub name."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    frozen: bool = False
+    """A team-mate that acts and is not trained."""
+    lr: Positive = 1e-6
+    """Peak learning rate of AdamW."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate goes from its peak to zero over the run, after the warm-up."""
+    warmup_updates: Annotated[int, Field(ge=0)] = 0
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    max_grad_norm: Positive | None = 1.0
+    """Gradient norms above are scaled down to this; None never clips."""
+    sampling: SamplingSettings = SamplingSettings()
+
+
+class AlgorithmSettings(_Section):
+    """Advantages and loss."""
+
+    estimator: str = "drmas"
+    """A registered estimator: drmas, grpo, drmas_mean, drmas_std, grpo_rows, rloo, drmas_rloo, dr_grpo, ..."""
+    eps: Positive = 1e-6
+    """Added to standard deviations; in the unit of rewards."""
+    ddof: Literal[0, 1] = 1
+    """1 is the sample standard deviation of the published code, 0 the paper's formula."""
+    lone: Literal["reward", "zero", "drop"] = "zero"
+    """What a statistic over a single sample gives; `reward` is the published rule."""
+    min_std: Annotated[float, Field(ge=0.0)] = 1e-4
+    """Standard deviations below this count as zero: the guard against agents without variance; 0 is no guard."""
+    on_zero_std: Literal["zero", "group"] = "zero"
+    """What the guard gives: no advantage, or the group's standard deviation."""
+    loss: str = "ppo"
+    """A registered loss: ppo, gspo, cispo, reinforce, ..."""
+    clip_low: Positive = 0.2
+    clip_high: Positive = 0.2
+    dual_clip: Positive | None = 3.0
+    aggregation: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
+        "token-mean"
+    )
+    num_updates: Count = 1
+    """Optimizer steps per iteration: the batch is cut into this many minibatches."""
+    discount: Share = 1.0
+    """Weight of a reward one turn later of the same agent."""
+    reward_weights: dict[str, float] = {}
+    """Weight of a reward term by name; 1 where none is given."""
+
+
+class RolloutSettings(_Section):
+    """How episodes are collected."""
+
+    num_groups: Count = 16
+    """Tasks per iteration."""
+    group_size: Count = 8
+    """Rollouts that start from the same task."""
+    max_prompt_tokens: Count | None = None
+    """Longer prompts lose the middle of their longest message; None is the model's context less the completion."""
+    call_deadline_s: Positive | None = 300.0
+    """Seconds one completion may take before the rollout counts as truncated."""
+    episode_deadline_s: Positive | None = 1800.0
+    """Seconds one episode may take before it counts as truncated."""
+
+
+class SkillSettings(_Section):
+    """How good the demonstrator is; see `mas_envs.Skill`."""
+
+    accuracy: Share = 1.0
+    malformed: Share = 0.0
+
+
+class WarmStartSettings(_Section):
+    """Behaviour cloning of the environment's scripted experts, before RL.
+
+    First clean demonstrations, in states that a mediocre team reaches; then, if `spoiled` is given, demonstrations of
+    a mediocre expert, until measured success falls below `spoil_until`: RL then brings back what the model knows.
+    """
+
+    num_episodes: Count = 4000
+    """Episodes that are played to collect demonstrations."""
+    steps: Count = 600
+    batch_size: Count = 128
+    lr: Positive = 4e-3
+    behaviour: dict[str, SkillSettings] = {}
+    """Role -> skill of the team that reaches the states; a perfect expert where none is given."""
+    spoiled: dict[str, SkillSettings] = {}
+    """Role -> skill of the mediocre demonstrator; empty skips this phase."""
+    spoil_until: Share = 0.35
+    spoil_lr: Positive = 6e-4
+    max_spoil_steps: Count = 200
+
+
+class EvaluationSettings(_Section):
+    """Measuring on held-out tasks."""
+
+    tasks: Any = None
+    """Held-out tasks, as `tasks=` of the environment takes them; None measures on the training tasks."""
+    num_tasks: Count = 256
+    """Tasks of the set that are used, from its start."""
+    every: Annotated[int, Field(ge=0)] = 10
+    """Iterations between evaluations; 0 evaluates only before and after training."""
+    n: Count = 1
+    """Rollouts per task."""
+    temperature: Annotated[float, Field(ge=0.0)] | None = None
+    """None takes each policy's own."""
+
+
+class CheckpointSettings(_Section):
+    """What is kept to go on from."""
+
+    every: Annotated[int, Field(ge=0)] = 20
+    """Iterations between checkpoints; 0 writes one at the end only."""
+    keep_last: Count = 3
+
+
+class Settings(_Section):
+    """All settings of a run."""
+
+    name: str = "run"
+    description: str = ""
+    seed: int = 0
+    iterations: Annotated[int, Field(ge=0)] = 100
+    threads: Annotated[int, Field(ge=0)] = 0
+    """Threads torch may use; 0 leaves it to torch."""
+    env: EnvSettings
+    policies: dict[str, PolicySettings]
+    agents: dict[str, str]
+    """Role or agent id -> policy id; an agent id counts more than its role."""
+    tiny_model: TinyModelSettings = TinyModelSettings()
+    warm_start: WarmStartSettings | None = None
+    algorithm: AlgorithmSettings = AlgorithmSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    transcripts_per_iteration: Annotated[int, Field(ge=0)] = 8
+    """Rollouts of each iteration that are kept word for word."""
+    token_budget: Count = 16_384
+    """Tokens of one microbatch, padding included."""
+
+    @model_validator(mode="after")
+    def _check_assignment(self) -> "Settings":
+        for agent, policy_id in self.agents.items():
+            if policy_id not in self.policies:
+                raise ValueError(
+                    f"agents.{agent}={policy_id!r} is not a policy; expected one of {', '.join(self.policies)}"
+                )
+        if unused := sorted(set(self.policies) - set(self.agents.values())):
+            raise ValueError(f"policies.{unused[0]} is used by no agent; assign it under 'agents', or remove it")
+        return self
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that come with the package."""
+    folder = resources.files("trainers") / "recipes"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> Settings:
+    """The settings of a recipe with overrides applied.
+
+    Args:
+        recipe: A name from `recipe_names()` or a path to a YAML file.
+        overrides: `path.to.setting=value`, the value in YAML; a setting's last name is enough where only one setting
+            has it, as in `estimator=grpo`.
+
+    Raises:
+        SettingsError: If there is no such recipe, or a setting is unknown or has a bad value.
+    """
+    path = Path(recipe)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise SettingsError(f"recipe {str(recipe)!r}: no such file; check the path")
+        text = path.read_text(encoding="utf-8")
+    elif str(recipe) in recipe_names():
+        text = (resources.files("trainers") / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8")
+    else:
+        known = recipe_names()
+        near = difflib.get_close_matches(str(recipe), known, n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+        raise SettingsError(f"no recipe {str(recipe)!r}, and it is no .yaml file; {hint}")
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"recipe {str(recipe)!r} is not YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise SettingsError(f"recipe {str(recipe)!r} holds {type(values).__name__}; expected settings by name")
+    for override in overrides:
+        _apply(values, override)
+    return parse_settings(values)
+
+
+def parse_settings(values: Mapping[str, Any]) -> Settings:
+    """Settings from plain values, every fault named by its full path.
+
+    Raises:
+        SettingsError: If a setting is unknown (the nearest name is given) or has a bad value.
+    """
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(fault) for fault in error.errors())) from error
+
+
+def _explain(fault: Any) -> str:
+    location = [str(part) for part in fault["loc"]]
+    path = ".".join(location)
+    if fault["type"] == "extra_forbidden":
+        known = _names_beside(location)
+        near = difflib.get_close_matches(location[-1], known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known here are {', '.join(known)}"
+        return f"unknown setting {path!r}; {hint}"
+    if fault["type"] == "missing":
+        return f"the setting {path!r} is missing; add it"
+    if not location:
+        return str(fault["msg"]).removeprefix("Value error, ")
+    return f"{path}={fault['input']!r:.80}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    """Set one `path=value` inside nested plain values."""
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise SettingsError(f"override {override!r}: expected key=value, such as algorithm.estimator=grpo")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"override {override!r}: the value is not YAML ({error})") from error
+    if isinstance(value, str):
+        value = _number(value)
+    *parents, last = _full_path(key)
+    place = values
+    for parent in parents:
+        child = place.setdefault(parent, {})
+        if child is None:
+            child = place[parent] = {}
+        if not isinstance(child, dict):
+            raise SettingsError(f"override {override!r}: {parent!r} holds a value, not settings; set it as a whole")
+        place = child
+    place[last] = value
+
+
+def _number(text: str) -> str | float:
+    """YAML 1.1 reads `1e-3` as text; people mean a number."""
+    try:
+        return float(text) if text[:1] in "+-.0123456789" and "e" in text.lower() else text
+    except ValueError:
+        return text
+
+
+def _full_path(key: str) -> list[str]:
+    parts = key.split(".")
+    if parts[0] in Settings.model_fields:
+        return parts
+    paths = [[*path, *parts[1:]] for path in _setting_paths(Settings) if path[-1] == parts[0]]
+    if len(paths) == 1:
+        return paths[0]
+    if paths:
+        choices = ", ".join(".".join(path) for path in paths)
+        raise SettingsError(f"the setting {key!r} could be any of {choices}; write the whole path")
+    known = sorted({".".join(path) for path in _setting_paths(Settings)} | set(Settings.model_fields))
+    by_last = {path.rpartition(".")[2]: path for path in known}
+    near = difflib.get_close_matches(parts[-1], by_last, n=1)
+    hint = f"did you mean {by_last[near[0]]!r}?" if near else f"top-level settings are {', '.join(Settings.model_fields)}"
+    raise SettingsError(f"unknown setting {key!r}; {hint}")
+
+
+def _setting_paths(section: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    for name, field in section.model_fields.items():
+        child = _section_of(field.annotation)
+        if child is None:
+            yield [*prefix, name]
+        else:
+            yield from _setting_paths(child, (*prefix, name))
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section a field holds, also when it may be None; None for plain values and for mappings of sections."""
+    for candidate in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel) and getattr(annotation, "__origin__", None) is not dict:
+            return candidate
+    return None
+
+
+def _names_beside(location: Sequence[str]) -> list[str]:
+    """Names of the settings that stand where an unknown one was given."""
+    section: type[BaseModel] = Settings
+    steps = iter(location[:-1])
+    for step in steps:
+        field = section.model_fields.get(step)
+        if field is None:
+            break
+        child = _section_of(field.annotation)
+        if child is None:  # a mapping of sections: its next step is a free name
+            child = next((arg for arg in getattr(field.annotation, "__args__", ()) if _is_section(arg)), None)
+            next(steps, None)
+        if child is None:
+            break
+        section = child
+    return list(section.model_fields)
+
+
+def _is_section(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
