@@ -1,4 +1,4 @@
-"""The bundled trainer's bridge: chat messages to token ids and back, and an episode as something to answer turn by turn.
+"""The bundled trainer's bridge: chat messages to token ids and back, and episodes to be answered turn by turn.
 
 Nothing here imports torch or transformers: a tokenizer is whatever offers the few methods used.
 """
@@ -20,7 +20,7 @@ __all__ = ["ChatCodec", "EnvironmentFailure", "Episode", "FinishedTurn", "Tokeni
 _CUT = "\n[...]\n"
 
 
-class EnvironmentFailure(MasEnvsError, RuntimeError):  # noqa: N818  # reads as what it is in a traceback
+class EnvironmentFailure(MasEnvsError, RuntimeError):
     """An environment raised inside `reset` or `step`: its author has a bug to mend."""
 
 

@@ -126,7 +126,9 @@ class Registry(Mapping[str, EnvSpec]):
             ModuleNotFoundError: If the module before the colon cannot be found.
         """
         if not isinstance(env_id, str):
-            raise EnvArgumentError(f"environment id {env_id!r:.80}: expected a str such as 'MathLoop-v0', or an EnvSpec")
+            raise EnvArgumentError(
+                f"environment id {env_id!r:.80}: expected a str such as 'MathLoop-v0', or an EnvSpec"
+            )
         module, _, bare_id = env_id.rpartition(":")
         if module:
             _import_module(module, env_id)
@@ -150,9 +152,10 @@ class Registry(Mapping[str, EnvSpec]):
         env = creator(**arguments)
         if not isinstance(env, AECEnv):
             raise EnvArgumentError(
-                f"the entry point of {spec.id!r} returned {type(env).__name__}, not a PettingZoo AECEnv; mend {spec.origin}"
+                f"the entry point of {spec.id!r} returned {type(env).__name__}, not a PettingZoo AECEnv; "
+                f"mend {spec.origin}"
             )
-        env.unwrapped.spec = replace(spec, kwargs=arguments)  # type: ignore[attr-defined]
+        env.unwrapped.spec = replace(spec, kwargs=arguments)
         return env
 
     def load_plugins(self) -> None:
@@ -228,16 +231,21 @@ class Registry(Mapping[str, EnvSpec]):
     ) -> gym_error.UnregisteredEnv:
         if namespace in self._broken:
             return gym_error.NamespaceNotFound(
-                f"no environment {env_id!r}: the plug-in {namespace!r} failed to load ({self._broken[namespace]}); mend it"
+                f"no environment {env_id!r}: the plug-in {namespace!r} failed to load "
+                f"({self._broken[namespace]}); mend it"
             )
         versions = self._versions(namespace, name)
         if versions:
             known = ", ".join(get_env_id(namespace, name, number) for number in versions)
-            return gym_error.VersionNotFound(f"no version v{version} of {get_env_id(namespace, name, None)!r}; there is {known}")
+            return gym_error.VersionNotFound(
+                f"no version v{version} of {get_env_id(namespace, name, None)!r}; there is {known}"
+            )
         hint = self._suggestion(env_id)
         namespaces = {entry.namespace for entry in self._specs.values()}
         if namespace is not None and namespace not in namespaces:
-            return gym_error.NamespaceNotFound(f"no environment {env_id!r}: nothing is registered under {namespace!r}; {hint}")
+            return gym_error.NamespaceNotFound(
+                f"no environment {env_id!r}: nothing is registered under {namespace!r}; {hint}"
+            )
         return gym_error.NameNotFound(f"no environment {env_id!r}; {hint}")
 
     def _suggestion(self, env_id: str) -> str:
@@ -246,10 +254,14 @@ class Registry(Mapping[str, EnvSpec]):
             for alias in (known, known.rpartition("/")[2], known.rpartition("-v")[0]):
                 by_lower.setdefault(alias.lower(), known)
         wanted = env_id.lower().replace("_v", "-v")
-        near = list(dict.fromkeys(by_lower[key] for key in difflib.get_close_matches(wanted, by_lower, n=3, cutoff=0.6)))
+        near = list(
+            dict.fromkeys(by_lower[key] for key in difflib.get_close_matches(wanted, by_lower, n=3, cutoff=0.6))
+        )
         if near:
             return f"did you mean {' or '.join(map(repr, near))}?"
-        return f"registered are {', '.join(sorted(self._specs)) or 'none'}; install or import the package that brings it"
+        return (
+            f"registered are {', '.join(sorted(self._specs)) or 'none'}; install or import the package that brings it"
+        )
 
 
 registry = Registry(PLUGIN_GROUP)

@@ -22,13 +22,13 @@ class Observation(TypedDict):
 
 
 class UnicodeText(spaces.Text):
-    """Every `str` of min_length to max_length code points; samples are short printable ASCII.
+    r"""Every `str` of min_length to max_length code points; samples are short printable ASCII.
 
     Gymnasium's own `Text` rejects spaces, LaTeX and accents by default, checks character by character and samples
     differently in each process; this one checks the length only, and equal seeds give equal samples everywhere.
 
     >>> space = UnicodeText(100)
-    >>> "x² is fine: \\boxed{4}" in space, "" in space, 4 in space
+    >>> "x² is fine: \boxed{4}" in space, "" in space, 4 in space
     (True, True, False)
 
     Args:

@@ -93,7 +93,7 @@ class TaskSet(Sequence[Task]):
         return f"TaskSet({self.name!r}, {len(self)} tasks)"
 
 
-TaskSource = TaskSet | Sequence[Task] | str | Path | Mapping[str, Any]
+TaskSource = TaskSet | list[Task] | tuple[Task, ...] | str | Path | Mapping[str, Any]
 """A task set, a list of tasks, a registered name, a file, or `{"name": ..., option: value}`."""
 
 _loaders: dict[str, str | Callable[..., TaskSet]] = {
@@ -148,7 +148,7 @@ def load_tasks(source: TaskSource) -> TaskSet:
         if not isinstance(name, str):
             raise TaskError(f"tasks={dict(source)!r}: the key 'name' is missing; expected a task set name or a file")
         return _load_named(name, options)
-    if isinstance(source, Sequence) and all(isinstance(task, Task) for task in source):
+    if isinstance(source, list | tuple) and all(isinstance(task, Task) for task in source):
         return TaskSet(source)
     raise TaskError(
         f"tasks={source!r:.80} of type {type(source).__name__}; expected a TaskSet, a list of Task, a name "

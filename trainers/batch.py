@@ -11,7 +11,7 @@ from trainers.rollout import Rollout, TurnRecord
 __all__ = ["TrainingBatch", "TrainingRow", "is_trainable", "training_batch", "turn_rewards"]
 
 OWN_TURN_TERMS = frozenset({"invalid"})
-"""Reward terms that count for the turn they were charged to and for no earlier one: the format penalty, as published."""
+"""Reward terms that count for the turn they were charged to and for no earlier one: the format penalty."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,7 @@ def is_trainable(rollout: Rollout) -> bool:
     return rollout.status == "completed" or (rollout.status == "truncated" and rollout.error is None)
 
 
-def turn_rewards(
-    turns: Sequence[TurnRecord], *, weights: Mapping[str, float], discount: float = 1.0
-) -> list[float]:
+def turn_rewards(turns: Sequence[TurnRecord], *, weights: Mapping[str, float], discount: float = 1.0) -> list[float]:
     """The reward each turn of one episode is trained on: its own terms and the agent's later ones.
 
     With `discount` 1 every turn of an agent gets what the agent earned from then on, so an outcome reward reaches all

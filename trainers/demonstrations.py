@@ -60,11 +60,11 @@ def collect_demonstrations(
             if env.terminations[agent_id] or env.truncations[agent_id]:
                 env.step(None)
                 continue
-            role = base.role_of(agent_id)  # type: ignore[attr-defined]
+            role = base.role_of(agent_id)
             skill = (target or {}).get(role)
-            text = base.scripted_action(agent_id, noting, skill)  # type: ignore[attr-defined]
+            text = base.scripted_action(agent_id, noting, skill)
             demonstrations.append(Demonstration(role, env.observe(agent_id)["messages"], text))
-            env.step(base.scripted_action(agent_id, acting, (behaviour or {}).get(role)))  # type: ignore[attr-defined]
+            env.step(base.scripted_action(agent_id, acting, (behaviour or {}).get(role)))
         if on_episode is not None:
             on_episode()
     return demonstrations

@@ -109,7 +109,7 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913  # what to measure, whom, how often, and two courtesies
     tasks: TaskSet,
     envs: EnvPool,
     seats: Seats,
@@ -137,7 +137,9 @@ def evaluate(
     """
     numbers = count()
     starts = [
-        EpisodeStart(rollout_id=f"evaluation-{next(numbers)}", group_id=task.id, task=task) for task in tasks for _ in range(n)
+        EpisodeStart(rollout_id=f"evaluation-{next(numbers)}", group_id=task.id, task=task)
+        for task in tasks
+        for _ in range(n)
     ]
     rollouts = collect_rollouts(starts, envs, seats, seed=seed, deadlines=deadlines, on_finished=on_finished)
     return summarise(rollouts, tasks=tasks.name, n=n, prices=prices), rollouts

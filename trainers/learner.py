@@ -20,7 +20,7 @@ from trainers.losses import Clip, row_weights, token_losses
 __all__ = ["AgentUpdate", "Learner", "PolicyUpdate"]
 
 _SPIKE_NORM = 5.0
-"""Updates with a larger gradient norm are counted; a fixed threshold, because a running median hides lasting inflation."""
+"""Updates with a larger gradient norm are counted. A fixed threshold: a running median hides lasting inflation."""
 
 
 @dataclass
@@ -159,7 +159,9 @@ class Learner:
         """Gradient of one minibatch, agent by agent, then a clipped step; nothing moves if a number is not finite."""
         lengths = torch.tensor([len(row.completion_ids) for row, _, _ in triples])
         weights = row_weights(lengths, self._algorithm.aggregation, norm_tokens=self._norm_tokens).tolist()
-        weighted = [_Weighted(row, value, weight, old) for (row, value, old), weight in zip(triples, weights, strict=True)]
+        weighted = [
+            _Weighted(row, value, weight, old) for (row, value, old), weight in zip(triples, weights, strict=True)
+        ]
         num_tokens = {agent_id: 0 for agent_id in _by_agent([item.row for item in weighted])}
         for item in weighted:
             num_tokens[item.row.agent_id] += len(item.row.completion_ids)
@@ -193,7 +195,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _backward(self, items: Sequence[_Weighted], agent: AgentUpdate, num_tokens: int) -> float:
-        """Add the gradient of these rows; distinct sequences are computed once, rows without an advantage not at all."""
+        """Add the gradient of these rows; distinct sequences are computed once."""
         loss, agent_tokens = 0.0, max(1, sum(len(item.row.completion_ids) for item in items))
         for sequences in _microbatches(items, self._token_budget):
             scores = score_completions(
@@ -202,8 +204,10 @@ class Learner:
                 [completion for _, completion in sequences],
                 temperature=self._temperature,
             )
-            flat = scores.logprobs.split([len(completion) for _, completion in sequences])
-            pairs = [(item, logprobs) for logprobs, group in zip(flat, sequences.values(), strict=True) for item in group]
+            flat = torch.split(scores.logprobs, [len(completion) for _, completion in sequences])
+            pairs = [
+                (item, logprobs) for logprobs, group in zip(flat, sequences.values(), strict=True) for item in group
+            ]
             loss += self._backward_rows(pairs, agent, num_tokens, agent_tokens)
         return loss
 
@@ -231,7 +235,9 @@ class Learner:
         agent.clip_frac += float(tokens.is_clipped.sum()) * share
         agent.dual_clip_frac += float(tokens.is_dual_clipped.sum()) * share
         agent.approx_kl -= float(tokens.log_ratio.sum()) * share
-        agent.engine_gap += float(((frozen - behaviour).abs() * mask).sum()) / agent_tokens / self._algorithm.num_updates
+        agent.engine_gap += (
+            float(((frozen - behaviour).abs() * mask).sum()) / agent_tokens / self._algorithm.num_updates
+        )
         return float(loss.detach())
 
     @torch.no_grad()
@@ -246,7 +252,7 @@ class Learner:
                 [completion for _, completion in sequences],
                 temperature=self._temperature,
             )
-            parts = scores.logprobs.split([len(completion) for _, completion in sequences])
+            parts = torch.split(scores.logprobs, [len(completion) for _, completion in sequences])
             for part, group in zip(parts, sequences.values(), strict=True):
                 found.update({id(item.row): part for item in group})
         return [found[id(row)] for row in rows]

@@ -68,7 +68,7 @@ def score_completions(
         return TokenScores(*_scores(hidden, targets, head, temperature, with_entropy))
     parts = [
         checkpoint(_scores, h, t, head, temperature, with_entropy, use_reentrant=False)
-        for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
+        for h, t in zip(torch.split(hidden, chunk), torch.split(targets, chunk), strict=True)
     ]
     entropy = torch.cat([part[1] for part in parts]) if with_entropy else None
     return TokenScores(torch.cat([part[0] for part in parts]), entropy)

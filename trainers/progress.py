@@ -1,5 +1,6 @@
 """Who is told how a run is going: nobody, or a person at a terminal."""
 
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -8,6 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 __all__ = ["ConsoleReporter", "Reporter", "SilentReporter"]
 
+_NOTICED_S = 2.0
+_LINE_EVERY = 10
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -67,60 +70,72 @@ class ConsoleReporter:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=28),
+            BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
             console=console,
+            disable=not console.is_terminal,
         )
-        self._stages: list[tuple[TaskID, str]] = []
+        self._stages: list[tuple[TaskID, str, float]] = []
         self._successes: list[float] = []
 
     def start(self, stage: str, total: int | None, *, done: int = 0) -> None:
         """Show a bar."""
         if not self._stages:
             self._progress.start()
-        self._stages.append((self._progress.add_task(stage, total=total, completed=done, note=""), stage))
+        task_id = self._progress.add_task(stage, total=total, completed=done, note="")
+        self._stages.append((task_id, stage, time.monotonic()))
 
     def advance(self, note: str = "") -> None:
         """Move the innermost bar."""
-        self._progress.update(self._stages[-1][0], advance=1, **({"note": note} if note else {}))
+        task_id = self._stages[-1][0]
+        if note:
+            self._progress.update(task_id, note=note)
+        self._progress.advance(task_id)
 
     def finish(self) -> None:
-        """Take the innermost bar away, leaving a line where it counts."""
+        """Take the innermost bar away, leaving a line if it took long enough to be noticed."""
         if not self._stages:
             return
-        task_id, stage = self._stages.pop()
-        elapsed = next(task.elapsed for task in self._progress.tasks if task.id == task_id) or 0.0
+        task_id, stage, began = self._stages.pop()
+        elapsed = time.monotonic() - began
         self._progress.remove_task(task_id)
-        if stage != "Evaluation":
-            self._console.print(f"{stage}: done in {elapsed:.0f} s", highlight=False)
+        if stage != "Evaluation" and elapsed > _NOTICED_S:
+            self._line(f"{stage}: {elapsed:.0f} s")
         if not self._stages:
             self._progress.stop()
 
     def iteration(self, record: Mapping[str, Any]) -> None:
         """Move the bar and show success and gradient norms."""
-        success = record["success"]
-        self._successes.append(success)
+        self._successes.append(record["success"])
         norms = "  ".join(
-            f"{agent_id} |g| {agent['grad_norm']:.2f}" for agent_id, agent in record["agents"].items() if "grad_norm" in agent
+            f"{agent_id} |g| {agent['grad_norm']:.2f}"
+            for agent_id, agent in record["agents"].items()
+            if "grad_norm" in agent
         )
-        self.advance(f"success {success:4.0%} {_sparkline(self._successes)}  {norms}")
+        note = f"success {record['success']:4.0%} {_sparkline(self._successes)}  {norms}"
+        self.advance(note)
+        if not self._console.is_terminal and record["iteration"] % _LINE_EVERY == 0:
+            self._line(f"iteration {record['iteration']:>4}: {note}")
         for alarm in record["alarms"]:
-            self._console.print(f"[yellow]! {alarm['agent_id']}: {alarm['message']}[/yellow]")
+            self._line(f"! {alarm['agent_id']}: {alarm['message']}", style="yellow")
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
         """One line with the interval."""
         low, high = record["interval"]
-        self._console.print(
-            f"iteration {record['iteration']:>4}: {record['tasks']} avg@{record['n']} [bold]{record['avg_at_k']:.1%}[/bold] "
-            f"(95 % interval {low:.1%} to {high:.1%}, {record['num_tasks']} tasks)",
-            highlight=False,
+        self._line(
+            f"iteration {record['iteration']:>4}: {record['tasks']}, success {record['avg_at_k']:.1%} "
+            f"(95 % interval {low:.1%} to {high:.1%}; {record['num_tasks']} tasks x {record['n']})",
+            style="bold",
         )
 
     def message(self, text: str) -> None:
         """Print it above the bars."""
-        self._console.print(text, highlight=False, markup=False)
+        self._line(text)
+
+    def _line(self, text: str, style: str | None = None) -> None:
+        self._console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _sparkline(values: list[float], width: int = 20) -> str:

@@ -1,6 +1,6 @@
 """The team: which policy speaks for which agent, and what a policy is made of."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from adapters.llm import ChatCodec
 from trainers.config import PolicySettings, SettingsError
 from trainers.engines.base import Engine, Request, Sampling
 from trainers.engines.transformers_engine import TransformersEngine
+from trainers.quiet import no_progress_bars
 from trainers.rollout import TurnReply, TurnRequest
 
 __all__ = ["LanguagePolicy", "assign_agents", "load_policy"]
@@ -131,7 +132,8 @@ class LanguagePolicy:
 
     def save(self, folder: Path) -> None:
         """Write the policy as an ordinary transformers folder."""
-        self.model.save_pretrained(folder)
+        with no_progress_bars():
+            self.model.save_pretrained(folder)
         self.codec.tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
 
 
@@ -158,8 +160,9 @@ def load_policy(
         SettingsError: If the model cannot be loaded, has no chat template, or its context is too short.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=_DTYPES[settings.dtype])
+        with no_progress_bars():
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=_DTYPES[settings.dtype])
     except (OSError, ValueError) as error:
         raise SettingsError(
             f"policies.{policy_id}.model={settings.model!r} cannot be loaded from {str(folder)!r}: {error}"
@@ -202,7 +205,3 @@ def _stop_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     configured = getattr(model.generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
     return tuple(dict.fromkeys(token for token in (tokenizer.eos_token_id, *ids) if token is not None))
-
-
-PolicyLoader = Callable[[str, PolicySettings], LanguagePolicy]
-"""From a policy id and its settings to the policy."""

@@ -10,6 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trainers.config import TinyModelSettings
+from trainers.quiet import no_progress_bars
 
 __all__ = ["make_tiny_model", "make_tiny_tokenizer"]
 
@@ -98,7 +99,8 @@ def make_tiny_model(texts: Iterable[str], folder: Path, settings: TinyModelSetti
         model = Qwen3ForCausalLM(config)
         _scale_initial_weights(model, settings)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.save_pretrained(folder)
+    with no_progress_bars():
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -30,7 +30,7 @@ from trainers.records import evaluation_record, iteration_record
 from trainers.report import write_report
 from trainers.rollout import Deadlines, EnvPool, EpisodeStart, Rollout, Seats, collect_rollouts
 from trainers.seeds import derive_seed
-from trainers.starting_models import prepare_models
+from trainers.starting_models import StartingModels
 from trainers.task_order import TaskOrder
 from trainers.team import LanguagePolicy, assign_agents, load_policy
 
@@ -39,7 +39,7 @@ __all__ = ["RunResult", "Trainer", "TrainingInterrupted"]
 logger = logging.getLogger(__name__)
 
 
-class TrainingInterrupted(MasEnvsError, KeyboardInterrupt):  # noqa: N818  # it is a kind of KeyboardInterrupt
+class TrainingInterrupted(MasEnvsError, KeyboardInterrupt):
     """Training was stopped from outside; the message says how to go on."""
 
 
@@ -85,10 +85,10 @@ class Trainer:
             torch.set_num_threads(settings.threads)
         self._envs = EnvPool(self._make_env)
         env = self._envs.take()
-        role_of = {agent_id: env.unwrapped.role_of(agent_id) for agent_id in env.possible_agents}  # type: ignore[attr-defined]
+        role_of = {agent_id: env.unwrapped.role_of(agent_id) for agent_id in env.possible_agents}
         self._policy_of = assign_agents(settings.agents, role_of)
         self._role_of = role_of
-        self.tasks: TaskSet = env.unwrapped.tasks  # type: ignore[attr-defined]
+        self.tasks: TaskSet = env.unwrapped.tasks
         self.held_out = self._held_out_tasks()
         self._envs.give_back(env)
         self._checkpoint = latest_checkpoint(self.run_dir / "checkpoints") if resume else None
@@ -208,7 +208,14 @@ class Trainer:
         seconds: Mapping[str, float],
     ) -> None:
         record = iteration_record(
-            self.iteration, rollouts, batch, advantages, updates, seconds, role_of=self._role_of, policy_of=self._policy_of
+            self.iteration,
+            rollouts,
+            batch,
+            advantages,
+            updates,
+            seconds,
+            role_of=self._role_of,
+            policy_of=self._policy_of,
         )
         self._log.write(record)
         kept = []
@@ -217,9 +224,7 @@ class Trainer:
             rewards = [float("nan") if row is None else float(batch.rewards[row]) for row in rows]
             values = [float("nan") if row is None else float(advantages.advantages[row]) for row in rows]
             kept.append(rollout_record(rollout, self.iteration, rewards, values))
-        self._log.write_transcripts(
-            f"iteration-{self.iteration:06d}", kept[: self.settings.transcripts_per_iteration]
-        )
+        self._log.write_transcripts(f"iteration-{self.iteration:06d}", kept[: self.settings.transcripts_per_iteration])
         self.reporter.iteration(record)
         every = self.settings.evaluation.every
         if every and self.iteration % every == 0 and self.iteration < self.settings.iterations:
@@ -250,7 +255,7 @@ class Trainer:
             for policy_id, policy in self.settings.policies.items()
             if not policy.frozen
         }
-        state = self._checkpoint.state if self._checkpoint else {"cursor": 0}
+        state: dict[str, Any] = self._checkpoint.state if self._checkpoint else {"cursor": 0}
         self._order = TaskOrder(len(self.tasks), self.settings.seed, int(state["cursor"]))
         if self._checkpoint:
             for policy_id, learner in self._learners.items():
@@ -262,15 +267,15 @@ class Trainer:
     def _model_folders(self) -> dict[str, str | Path]:
         if self._checkpoint:
             return {policy_id: self._checkpoint.folder / policy_id for policy_id in self.settings.policies}
-        return prepare_models(
-            self.settings,
-            self.run_dir / "models",
-            self._envs,
-            self._role_of,
-            self._log,
-            self.reporter,
+        return StartingModels(
+            settings=self.settings,
+            folder=self.run_dir / "models",
+            envs=self._envs,
+            role_of=self._role_of,
+            log=self._log,
+            reporter=self.reporter,
             check_stop=self._stop_when_asked,
-        )
+        ).prepare()
 
     def _make_learner(self, policy_id: str, policy: PolicySettings) -> Learner:
         return Learner(
@@ -356,5 +361,3 @@ class Trainer:
     def _seats(self, temperature: float | None = None) -> Seats:
         policies = {policy_id: policy.with_temperature(temperature) for policy_id, policy in self.policies.items()}
         return Seats(dict(policies), self._policy_of, self._role_of)
-
-
