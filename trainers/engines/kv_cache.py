@@ -1,0 +1,211 @@
+"""Keys and values of the rows in flight, in one preallocated block that rows join, leave and branch in."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from trainers.engines.sampling import Ints
+
+__all__ = ["KvCache"]
+
+
+class KvCache:
+    """Preallocated keys and values; every row ends at the same column, so rows are padded on the left.
+
+    Rows [0, num_rows) are live. A row's tokens lie in columns [starts[row], length). Legend: L layers, R rows, H heads
+    of keys and values, S columns, D head size.
+
+    Args:
+        num_layers: L.
+        rows: R to make room for.
+        columns: S to make room for.
+        transposed_keys: Whether keys lie in memory as [D, S], which suits a plain matrix product for one query.
+    """
+
+    def __init__(self, *, num_layers: int, rows: int, columns: int, transposed_keys: bool = False) -> None:
+        self.num_rows = 0
+        """Live rows."""
+        self.length = 0
+        """Columns in use."""
+        self.starts: Ints = np.zeros(rows, dtype=np.int64)
+        """[R] first column of each row."""
+        self.transposed_keys = transposed_keys
+        """Memory order of the keys."""
+        self.rows = rows
+        """Rows there is room for."""
+        self.columns = columns
+        """Columns there is room for."""
+        self._num_layers = num_layers
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+        self._bias: Tensor | None = None
+        self._transformers_cache: Cache | None = None
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store new columns behind `length` and give back all keys and values of the live rows.
+
+        Args:
+            layer: Index of the layer.
+            keys: [num_rows, H, Q, D].
+            values: [num_rows, H, Q, D].
+
+        Returns:
+            Views [num_rows, H, length + Q, D].
+        """
+        if self._keys is None or self._values is None:
+            self._keys, self._values = self._allocate(keys, self.rows, self.columns)
+            self._bias = torch.zeros(self.rows, 1, 1, self.columns, dtype=keys.dtype, device=keys.device)
+            self._hide_padding(np.arange(self.num_rows))
+        end = self.length + keys.shape[2]
+        held_keys, held_values = self._keys[layer, : self.num_rows], self._values[layer, : self.num_rows]
+        held_keys[:, :, self.length : end] = keys
+        held_values[:, :, self.length : end] = values
+        return held_keys[:, :, :end], held_values[:, :, :end]
+
+    def advance(self, num_columns: int) -> None:
+        """Count columns that `write` filled in every layer."""
+        self.length += num_columns
+
+    def bias(self) -> Tensor:
+        """What to add to the attention scores of one new token; [num_rows, 1, 1, length + 1]."""
+        assert self._bias is not None, "bias() before the first rows were appended"
+        return self._bias[: self.num_rows, :, :, : self.length + 1]
+
+    def as_transformers_cache(self) -> Cache:
+        """This cache behind the interface that the models of transformers write to."""
+        if self._transformers_cache is None:
+            self._transformers_cache = Cache(layers=[_Layer(self, layer) for layer in range(self._num_layers)])
+        return self._transformers_cache
+
+    def reserve(self, *, rows: int, longest: int) -> None:
+        """Make room for rows and for one more column, moving what is there only if it must.
+
+        Args:
+            rows: Rows that will be live at most.
+            longest: Tokens of the longest row that will be appended; 0 if none.
+        """
+        live = int(self.length - self.starts[: self.num_rows].min()) if self.num_rows else 0
+        width = max(live, longest)
+        fits = rows <= self.rows and longest <= self.length < self.columns
+        if fits and self.num_rows:
+            return
+        if rows <= self.rows and not self.num_rows and width < self.columns:
+            self.length = width
+            return
+        rows, columns = max(rows, self.rows), width + 32 + width // 4
+        if self._keys is not None and self._values is not None:
+            old = slice(self.length - live, self.length)
+            new = slice(width - live, width)
+            for name, held in (("_keys", self._keys), ("_values", self._values)):
+                fresh = self._allocate_like(held, rows, columns, transposed=name == "_keys" and self.transposed_keys)
+                fresh[:, : self.num_rows, :, new] = held[:, : self.num_rows, :, old]
+                setattr(self, name, fresh)
+            assert self._bias is not None, "keys without a bias"
+            self._bias = self._bias.new_zeros(rows, 1, 1, columns)
+        starts = np.zeros(rows, dtype=np.int64)
+        starts[: self.num_rows] = self.starts[: self.num_rows] + (width - self.length)
+        self.starts, self.rows, self.columns, self.length = starts, rows, columns, width
+        self._hide_padding(np.arange(self.num_rows))
+
+    def append(self, source: "KvCache", source_rows: Ints, lengths: Ints) -> None:
+        """Append copies of rows of another cache, whose rows start at column 0 and may differ in length.
+
+        Args:
+            source: Filled by one prefill; right padded.
+            source_rows: [N] row of `source` for each new row.
+            lengths: [N] tokens of each new row, at most `length`.
+        """
+        assert source._keys is not None, "append from an empty cache"
+        assert source._values is not None, "append from an empty cache"
+        first = self.num_rows
+        rows = np.arange(first, first + len(source_rows))
+        if self._keys is None or self._values is None:
+            transposed = self.transposed_keys
+            self._keys = self._allocate_like(source._keys, self.rows, self.columns, transposed=transposed)
+            self._values = self._allocate_like(source._values, self.rows, self.columns, transposed=False)
+            self._bias = self._values.new_zeros(self.rows, 1, 1, self.columns)
+        for length in np.unique(lengths):
+            same = lengths == length
+            to, start = self._index(rows[same]), self.length - int(length)
+            taken = self._index(source_rows[same])
+            self._keys[:, to, :, start : self.length] = source._keys[:, taken, :, :length]
+            self._values[:, to, :, start : self.length] = source._values[:, taken, :, :length]
+        self.starts[rows] = self.length - lengths
+        self.num_rows = first + len(rows)
+        self._hide_padding(rows)
+
+    def copy_rows(self, sources: Ints, targets: Ints) -> None:
+        """Copy whole rows inside the cache; no row is both a source and a target."""
+        assert self._keys is not None, "copy_rows in an empty cache"
+        assert self._values is not None, "copy_rows in an empty cache"
+        live = slice(int(self.starts[sources].min()), self.length)
+        source_index, target_index = self._index(sources), self._index(targets)
+        self._keys[:, target_index, :, live] = self._keys[:, source_index, :, live]
+        self._values[:, target_index, :, live] = self._values[:, source_index, :, live]
+        self.starts[targets] = self.starts[sources]
+        self._hide_padding(targets)
+
+    def _hide_padding(self, rows: Ints) -> None:
+        """Bring the bias of some rows in line with `starts`."""
+        if self._bias is None or not len(rows):
+            return
+        starts = self._index(self.starts[rows]).unsqueeze(1)
+        hidden = torch.arange(self.columns, device=self._bias.device) < starts
+        lowest = torch.finfo(self._bias.dtype).min
+        self._bias[self._index(rows), 0, 0] = torch.zeros_like(hidden, dtype=self._bias.dtype).masked_fill_(
+            hidden, lowest
+        )
+
+    def _index(self, rows: Ints) -> Tensor:
+        index = torch.from_numpy(rows)
+        return index if self._values is None else index.to(self._values.device)
+
+    def _allocate(self, example: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        shape = (self._num_layers, rows, example.shape[1], columns, example.shape[3])
+        like = example.new_zeros(1).expand(shape)
+        keys = self._allocate_like(like, rows, columns, transposed=self.transposed_keys)
+        return keys, self._allocate_like(like, rows, columns, transposed=False)
+
+    @staticmethod
+    def _allocate_like(held: Tensor, rows: int, columns: int, *, transposed: bool) -> Tensor:
+        """Zeros [L, rows, H, columns, D]; zeros, because a weight of 0 times stale infinities would be NaN."""
+        layers, _, heads, _, size = held.shape
+        if transposed:
+            return held.new_zeros(layers, rows, heads, size, columns).transpose(3, 4)
+        return held.new_zeros(layers, rows, heads, columns, size)
+
+
+class _Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # half of transformers is typed
+    """One layer of a `KvCache` as transformers sees it."""
+
+    is_sliding = False
+
+    def __init__(self, cache: KvCache, layer: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self._cache = cache
+        self._layer = layer
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing: `KvCache.write` allocates."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """Store the new columns; see `KvCache.write`."""
+        return self._cache.write(self._layer, key_states, value_states)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Number of columns after the update, and the offset of the first."""
+        return self._cache.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Columns in use."""
+        return self._cache.length
+
+    def get_max_length(self) -> int:
+        """No limit: `KvCache.reserve` makes room."""
+        return -1
+
+    def get_max_cache_shape(self) -> int:
+        """The name of `get_max_length` in transformers before 5.24."""
+        return -1

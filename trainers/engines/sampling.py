@@ -1,0 +1,112 @@
+"""Sampling maths: which token each row draws from its logits, and the logprob it was drawn with."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Bools", "Draw", "Floats", "Ints", "draw", "inverse_cdf", "truncate", "uniforms"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One sampled token per row."""
+
+    token_ids: Ints
+    """[B] int64."""
+    logprobs: Floats
+    """[B] float64, natural log, under the distribution drawn from; NaN where a row's logits were not finite numbers."""
+
+
+def uniforms(seed: int, count: int) -> Floats:
+    """The random numbers one request consumes, one a token.
+
+    Args:
+        seed: Seed of the request, >= 0.
+        count: How many tokens the request can have.
+
+    Returns:
+        [count] float64 in [0, 1); the first k of a longer draw equal a draw of k.
+    """
+    return np.random.Generator(np.random.PCG64(seed)).random(count)
+
+
+def draw(logits: "Tensor", uniform: Floats, *, temperature: Floats, top_p: Floats, top_k: Ints) -> Draw:
+    """One token per row, by inverse CDF; rows may differ in every setting.
+
+    Args:
+        logits: [B, V] raw logits of any float type.
+        uniform: [B] in [0, 1).
+        temperature: [B]; 0 takes the most likely token and reports its logprob at temperature 1.
+        top_p: [B] in (0, 1].
+        top_k: [B]; 0 keeps all.
+
+    Returns:
+        Tokens and logprobs, each [B].
+    """
+    greedy = temperature == 0
+    logits = logits.float()
+    if (scaled := ~greedy & (temperature != 1)).any():
+        scale = torch.from_numpy(np.where(scaled, temperature, 1.0)).to(logits)
+        logits = (logits - logits.amax(-1, keepdim=True)) / scale.unsqueeze(1)
+    logprobs = torch.log_softmax(logits, dim=-1)
+    if (truncated := ~greedy & ((top_p < 1) | ((top_k > 0) & (top_k < logits.shape[1])))).any():
+        rows = torch.from_numpy(truncated.nonzero()[0]).to(logits.device)
+        kept = truncate(logprobs[rows], top_p=top_p[truncated], top_k=top_k[truncated])
+        logprobs = logprobs.index_copy(0, rows, kept)
+    if greedy.all():
+        tokens = logprobs.argmax(-1)
+    else:
+        tokens = inverse_cdf(logprobs, torch.from_numpy(uniform).to(logprobs.device))
+        if greedy.any():
+            tokens = torch.where(torch.from_numpy(greedy).to(tokens.device), logprobs.argmax(-1), tokens)
+    chosen = logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+    return Draw(tokens.cpu().numpy(), chosen.double().cpu().numpy())
+
+
+def truncate(logprobs: "Tensor", *, top_p: Floats, top_k: Ints) -> "Tensor":
+    """The same distributions cut to their likely tokens and renormalised; top_k is applied first, then top_p.
+
+    Args:
+        logprobs: [B, V] float32.
+        top_p: [B]; the smallest set of tokens with this much probability stays, at least one.
+        top_k: [B]; exactly this many stay (of equal ones those with the lower ids); 0 keeps all.
+
+    Returns:
+        [B, V] float32 logprobs, -inf for the tokens that were cut.
+    """
+    vocabulary = logprobs.shape[1]
+    ordered, order = torch.sort(logprobs, dim=-1, descending=True, stable=True)
+    limit = torch.from_numpy(np.where(top_k > 0, top_k, vocabulary)).to(logprobs.device).unsqueeze(1)
+    ordered = ordered.masked_fill(torch.arange(vocabulary, device=logprobs.device) >= limit, -torch.inf)
+    mass = torch.softmax(ordered, dim=-1, dtype=torch.float64).cumsum(-1)
+    before = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], dim=-1)
+    wanted = torch.from_numpy(top_p).to(mass).unsqueeze(1)
+    ordered = ordered.masked_fill((before >= wanted) & (wanted < 1), -torch.inf)
+    return torch.empty_like(logprobs).scatter_(1, order, torch.log_softmax(ordered, dim=-1))
+
+
+def inverse_cdf(logprobs: "Tensor", uniform: "Tensor") -> "Tensor":
+    """The token whose slice of the cumulative distribution holds the uniform number; never one of probability 0.
+
+    Args:
+        logprobs: [B, V].
+        uniform: [B] float64 in [0, 1).
+
+    Returns:
+        [B] int64; rows with NaN logprobs give some token in range.
+    """
+    cumulative = logprobs.double().exp_().cumsum(-1)
+    total = cumulative[:, -1:]
+    # Below the rounded total, so that the search ends at or before the last token of positive probability.
+    target = torch.minimum(uniform.unsqueeze(1) * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=logprobs.shape[1] - 1)
