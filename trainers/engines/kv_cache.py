@@ -176,13 +176,13 @@ class KvCache:
         return held.new_zeros(layers, rows, heads, columns, size)
 
 
-class _Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # half of transformers is typed
+class _Layer(CacheLayerMixin):
     """One layer of a `KvCache` as transformers sees it."""
 
     is_sliding = False
 
     def __init__(self, cache: KvCache, layer: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        super().__init__()
         self._cache = cache
         self._layer = layer
         self.is_initialized = True
