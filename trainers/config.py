@@ -341,7 +341,9 @@ def _full_path(key: str) -> list[str]:
     known = sorted({".".join(path) for path in _setting_paths(Settings)} | set(Settings.model_fields))
     by_last = {path.rpartition(".")[2]: path for path in known}
     near = difflib.get_close_matches(parts[-1], by_last, n=1)
-    hint = f"did you mean {by_last[near[0]]!r}?" if near else f"top-level settings are {', '.join(Settings.model_fields)}"
+    hint = (
+        f"did you mean {by_last[near[0]]!r}?" if near else f"top-level settings are {', '.join(Settings.model_fields)}"
+    )
     raise SettingsError(f"unknown setting {key!r}; {hint}")
 
 
@@ -357,7 +359,11 @@ def _setting_paths(section: type[BaseModel], prefix: tuple[str, ...] = ()) -> It
 def _section_of(annotation: Any) -> type[BaseModel] | None:
     """The section a field holds, also when it may be None; None for plain values and for mappings of sections."""
     for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel) and getattr(annotation, "__origin__", None) is not dict:
+        if (
+            isinstance(candidate, type)
+            and issubclass(candidate, BaseModel)
+            and getattr(annotation, "__origin__", None) is not dict
+        ):
             return candidate
     return None
 

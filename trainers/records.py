@@ -13,7 +13,8 @@ from trainers.rollout import Rollout, TurnRecord
 
 __all__ = ["evaluation_record", "iteration_record"]
 
-_HISTOGRAM_EDGES = np.array([-np.inf, -3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -1e-9, 1e-9, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, np.inf])
+_HISTOGRAM_EDGES = np.array([-4.0, -3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -1e-9, 1e-9, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+"""A bin of its own for exact zeros; the outer bins take whatever lies beyond."""
 
 
 def iteration_record(  # noqa: PLR0913  # all that happened in one iteration
@@ -98,7 +99,9 @@ def _advantage_figures(
     if stats is None:
         return {}
     mine = np.array([other == agent_id for other in batch.agent_ids])
-    counts, _ = np.histogram(advantages.advantages[mine], _HISTOGRAM_EDGES)
+    counts, _ = np.histogram(
+        np.clip(advantages.advantages[mine], _HISTOGRAM_EDGES[0], _HISTOGRAM_EDGES[-1]), _HISTOGRAM_EDGES
+    )
     return {
         "reward_mean": stats.reward_mean,
         "reward_std": stats.reward_std,

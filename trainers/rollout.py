@@ -13,7 +13,18 @@ from mas_envs.tasks import Task
 from trainers.engines.base import FinishReason
 from trainers.seeds import derive_seed
 
-__all__ = ["Deadlines", "EnvPool", "EpisodeStart", "Rollout", "Seats", "TurnPolicy", "TurnRecord", "TurnReply", "TurnRequest", "collect_rollouts"]
+__all__ = [
+    "Deadlines",
+    "EnvPool",
+    "EpisodeStart",
+    "Rollout",
+    "Seats",
+    "TurnPolicy",
+    "TurnRecord",
+    "TurnReply",
+    "TurnRequest",
+    "collect_rollouts",
+]
 
 Status = Literal["completed", "truncated", "lost"]
 

@@ -119,6 +119,38 @@ class Trainer:
             self._log.close()
         return RunResult(self.run_dir, before, after, write_report(self.run_dir))
 
+    def measure(
+        self, *, tasks: Any = None, n: int = 1, num_tasks: int | None = None, temperature: float | None = None
+    ) -> Evaluation:
+        """Success of the newest checkpoint on some tasks; writes nothing into the run.
+
+        Args:
+            tasks: What `load_tasks` takes; None is the run's held-out tasks.
+            n: Rollouts per task.
+            num_tasks: Tasks to use, from the start of the set; None is all.
+            temperature: None takes each policy's own.
+
+        Raises:
+            SettingsError: If the run has no checkpoint yet.
+        """
+        if self._checkpoint is None:
+            raise SettingsError(f"{self.run_dir} has no whole checkpoint to measure; train further first")
+        self._load_policies(self._model_folders())
+        chosen = self.held_out if tasks is None else load_tasks(tasks)
+        chosen = chosen[: num_tasks or len(chosen)]
+        self.reporter.start("Evaluation", len(chosen) * n)
+        result, _ = evaluate(
+            chosen,
+            self._envs,
+            self._seats(temperature),
+            n=n,
+            seed=derive_seed(self.settings.seed, "evaluation"),
+            deadlines=self._deadlines(),
+            on_finished=lambda _: self.reporter.advance(),
+        )
+        self.reporter.finish()
+        return result
+
     def _train_iteration(self) -> None:
         """One iteration of group-based RL, as in the paper's algorithm."""
         began = time.perf_counter()
@@ -238,18 +270,7 @@ class Trainer:
         text = yaml.safe_dump(self.settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         (self.run_dir / "settings.yaml").write_text(text, encoding="utf-8")
         self._log = RunLog(self.run_dir, resume_at=self._checkpoint.iteration if self._checkpoint else None)
-        folders = self._model_folders()
-        rollout = self.settings.rollout
-        self.policies: dict[str, LanguagePolicy] = {
-            policy_id: load_policy(
-                policy_id,
-                policy,
-                folders[policy_id],
-                max_prompt_tokens=rollout.max_prompt_tokens,
-                call_deadline_s=rollout.call_deadline_s,
-            )
-            for policy_id, policy in self.settings.policies.items()
-        }
+        self._load_policies(self._model_folders())
         self._learners = {
             policy_id: self._make_learner(policy_id, policy)
             for policy_id, policy in self.settings.policies.items()
@@ -263,6 +284,19 @@ class Trainer:
                     self._checkpoint.folder / f"{policy_id}-optimizer.safetensors", state["num_updates"][policy_id]
                 )
                 self.policies[policy_id].version = int(state["versions"][policy_id])
+
+    def _load_policies(self, folders: Mapping[str, str | Path]) -> None:
+        rollout = self.settings.rollout
+        self.policies: dict[str, LanguagePolicy] = {
+            policy_id: load_policy(
+                policy_id,
+                policy,
+                folders[policy_id],
+                max_prompt_tokens=rollout.max_prompt_tokens,
+                call_deadline_s=rollout.call_deadline_s,
+            )
+            for policy_id, policy in self.settings.policies.items()
+        }
 
     def _model_folders(self) -> dict[str, str | Path]:
         if self._checkpoint:

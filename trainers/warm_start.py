@@ -19,7 +19,6 @@ TokenPair = tuple[tuple[int, ...], tuple[int, ...]]
 Progress = Callable[[int, float], None]
 """Called with the step and its loss."""
 
-_SORTED_BATCHES = 8
 _CHECK_EVERY = 10
 
 
@@ -103,16 +102,10 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[TokenPai
 
 
 def _batches(pairs: Sequence[TokenPair], batch_size: int, seed: int) -> Iterator[list[TokenPair]]:
-    """Endless shuffled batches of rows of similar length, so that little is padded."""
+    """Endless shuffled batches; not sorted by length, which would fill a batch with one kind of turn."""
     rng = random.Random(seed)
     size = min(batch_size, len(pairs))
     while True:
-        order = list(range(len(pairs)))
-        rng.shuffle(order)
-        batches: list[list[int]] = []
-        for start in range(0, len(order), size * _SORTED_BATCHES):
-            part = sorted(order[start : start + size * _SORTED_BATCHES], key=lambda index: sum(map(len, pairs[index])))
-            batches += [part[at : at + size] for at in range(0, len(part), size)]
-        rng.shuffle(batches)
-        for batch in batches:
-            yield [pairs[index] for index in batch]
+        order = rng.sample(range(len(pairs)), len(pairs))
+        for start in range(0, len(order) - size + 1, size):
+            yield [pairs[index] for index in order[start : start + size]]

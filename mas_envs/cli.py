@@ -1,0 +1,181 @@
+"""The `mas-envs` command: environments here; training commands come from installed packages by entry point."""
+
+import importlib.metadata
+import json
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+from gymnasium.error import Error as GymnasiumError
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+
+from mas_envs.errors import MasEnvsError
+
+__all__ = ["build_app", "main"]
+
+COMMAND_GROUP = "mas_envs.commands"
+"""Entry-point group of further commands: name = command, value = `module:function` for typer."""
+
+_USAGE_ERROR = 2
+
+console = Console()
+errors = Console(stderr=True)
+
+Setting = Annotated[
+    list[str] | None, typer.Option("--set", "-s", help="Argument of the environment: name=value, the value in JSON.")
+]
+
+
+def list_environments() -> None:
+    """List all environments, those of installed plug-ins included.
+
+    Example: mas-envs list
+    """
+    import mas_envs
+
+    mas_envs.registry.load_plugins()
+    table = Table("id", "agents", "from", title="Environments")
+    for env_id in sorted(mas_envs.registry):
+        spec = mas_envs.registry[env_id]
+        try:
+            agents = ", ".join(mas_envs.make(env_id).possible_agents)
+        except MasEnvsError as error:  # a missing extra: the environment is there, but cannot be made here
+            agents = f"({error})"
+        table.add_row(env_id, agents, spec.origin)
+    console.print(table)
+
+
+def info(env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0.")], settings: Setting = None) -> None:
+    """Show what an environment is: agents, tasks, arguments and a first observation.
+
+    Example: mas-envs info MathLoop-v0
+    """
+    import inspect
+
+    import mas_envs
+
+    env = mas_envs.make(env_id, **_arguments(settings))
+    base = env.unwrapped
+    env.reset(seed=0)
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_row("id", base.spec.id)
+    table.add_row("agents", ", ".join(f"{agent} ({base.role_of(agent)})" for agent in env.possible_agents))
+    table.add_row("tasks", str(base.tasks))
+    table.add_row("first task", escape(f"{base.task.question}  ->  {base.task.answer}"))
+    table.add_row("action space", str(env.action_space(env.agent_selection)))
+    table.add_row("info keys", ", ".join(env.infos[env.agent_selection]))
+    console.print(Panel(table, title=base.spec.id))
+    console.print(inspect.getdoc(type(base)) or "", markup=False, highlight=False)
+    for message in env.observe(env.agent_selection)["messages"]:
+        title = f"what {env.agent_selection} is shown first ({message['role']})"
+        console.print(Panel(escape(message["content"]), title=title))
+
+
+def play(
+    env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0.")],
+    seat: Annotated[str | None, typer.Option("--as", help="Agent or role to play; the default is every agent.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the episode.")] = None,
+    settings: Setting = None,
+) -> None:
+    """Play an episode in the terminal; scripted experts take the other seats.
+
+    Example: mas-envs play MathLoop-v0 --as solver --seed 1
+    """
+    import random
+
+    import mas_envs
+
+    env = mas_envs.make(env_id, **_arguments(settings))
+    base = env.unwrapped
+    seats = {agent for agent in env.possible_agents if seat in (None, agent, base.role_of(agent))}
+    if not seats:
+        raise typer.BadParameter(
+            f"{seat!r} is neither an agent nor a role of {env_id}; agents are {', '.join(env.possible_agents)}",
+            param_hint="--as",
+        )
+    env.reset(seed=seed)
+    rng = random.Random(seed)
+    for agent in env.agent_iter():
+        observation, _, terminated, truncated, _ = env.last()
+        if terminated or truncated:
+            env.step(None)
+            continue
+        if agent in seats:
+            for message in observation["messages"]:
+                console.print(Panel(escape(message["content"]), title=f"{agent} is shown ({message['role']})"))
+            text = _read_turn(agent)
+        else:
+            text = base.scripted_action(agent, rng)
+            console.print(Panel(escape(text), title=f"{agent} (scripted)", style="dim"))
+        env.step(text)
+        turn = base.transcript[-1]
+        if not turn.valid:
+            console.print(f"[yellow]invalid:[/yellow] {escape(turn.reason or '')}", highlight=False)
+        final = {name: (env.infos[name], env._cumulative_rewards[name]) for name in env.agents}
+    table = Table(
+        "agent", "reward since its last turn", "terms", title=f"The answer was {escape(str(base.task.answer))}"
+    )
+    for name, (agent_info, reward) in final.items():
+        table.add_row(name, f"{reward:g}", ", ".join(f"{k} {v:+g}" for k, v in agent_info["reward_terms"].items()))
+    console.print(table)
+
+
+def _read_turn(agent: str) -> str:
+    """One completion from the terminal: lines up to an empty one or the end of input."""
+    console.print(f"[bold]{agent}[/bold], write your turn; an empty line ends it.", highlight=False)
+    lines: list[str] = []
+    while True:
+        line = sys.stdin.readline()
+        if not line.strip():
+            if not line and not lines:
+                raise typer.Abort
+            return "\n".join(lines)
+        lines.append(line.rstrip("\n"))
+
+
+def _arguments(settings: list[str] | None) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for setting in settings or []:
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{setting!r}: expected name=value, such as max_loops=3", param_hint="--set")
+        try:
+            arguments[name] = json.loads(value)
+        except json.JSONDecodeError:
+            arguments[name] = value
+    return arguments
+
+
+def build_app() -> typer.Typer:
+    """The command with its subcommands, those of other packages included."""
+    app = typer.Typer(
+        help="Multi-agent environments for LLM agents, and a trainer for teams of them.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.command("list")(list_environments)
+    app.command("info")(info)
+    app.command("play")(play)
+    for point in sorted(importlib.metadata.entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
+        app.command(point.name)(point.load())
+    return app
+
+
+def main() -> None:
+    """Run the command; errors are sentences, the exit code is 0, 1 (failed) or 2 (usage)."""
+    warnings.showwarning = _show_warning
+    try:
+        build_app()()
+    except (MasEnvsError, GymnasiumError, ModuleNotFoundError) as error:
+        errors.print(f"[bold red]Error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        raise SystemExit(_USAGE_ERROR if isinstance(error, ValueError | TypeError | GymnasiumError) else 1) from None
+
+
+def _show_warning(message: Warning | str, *details: Any, **more: Any) -> None:
+    errors.print(f"[yellow]Warning:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True)
