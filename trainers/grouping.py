@@ -133,8 +133,8 @@ def pair(first: Coding, second: Coding) -> Coding:
 def moments(values: Floats, coding: Coding, *, ddof: int) -> Moments:
     """Count, mean and standard deviation of each class, in two passes.
 
-    Samples are measured from the first of their class, so that equal ones give exactly their value and exactly 0 without
-    any rounding: eight times 0.9 has the mean 0.9 and the deviation 0.0.
+    Samples are measured from the first of their class, so that equal ones give exactly their value and exactly 0,
+    without any rounding: eight times 0.9 has the mean 0.9 and the deviation 0.0.
 
     >>> moments(np.full(3, 0.9), Coding(np.zeros(3, dtype=np.int64), 1), ddof=1)
     Moments(count=array([3]), mean=array([0.9]), std=array([0.]))
