@@ -25,6 +25,7 @@ PROTOCOL_TAGS = ("think", "search", "answer", "verify", "information")
 
 _THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
 _BOX = re.compile(r"\\boxed\s*\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _CHAT_MARKER = re.compile(r"<([|\uff5c][^<>\n]{0,64}[|\uff5c])>")
 _TEMPLATE_MARKER = re.compile(
     r"<(/?(?:s|bos|eos|pad|start_of_turn|end_of_turn|start_header_id|end_header_id|end_of_text|eot_id))>"
@@ -52,6 +53,8 @@ def strip_thoughts(text: str) -> str | None:
     >>> strip_thoughts("<think>2+2</think>4"), strip_thoughts("<think>2+2")
     ('4', None)
     """
+    if "<" not in text:
+        return text
     end, is_open = 0, False
     for tag in _THINK.finditer(text):
         is_open = not tag.group(1)
@@ -156,8 +159,9 @@ def defuse(text: str, tags: Iterable[str] = PROTOCOL_TAGS) -> str:
     previous = None
     while previous != text:
         previous = text
-        text = pattern.sub(_square, text)
-        text = _CHAT_MARKER.sub(r"[\1]", text)
+        if "<" in text:
+            text = pattern.sub(_square, text)
+            text = _CHAT_MARKER.sub(r"[\1]", text)
         text = _TEMPLATE_MARKER.sub(_defused_marker, text)
     return text
 
@@ -203,7 +207,7 @@ def _closing_braces(text: str, starts: Sequence[int]) -> list[int | None]:
     wanted = {start - 1: index for index, start in enumerate(starts)}
     closings: list[int | None] = [None] * len(starts)
     stack: list[int] = []
-    for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, starts[0] - 1):
+    for brace in _BRACE.finditer(text, starts[0] - 1):
         if brace.group() == "{":
             stack.append(brace.start())
         elif brace.group() == "}" and stack:

@@ -110,9 +110,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         self.max_turns = max_turns
         self.invalid_penalty = invalid_penalty
         self.max_action_chars = max_action_chars
-        self._role_of = {
-            f"{role}_{index}": role for role, count in self.team_roles().items() for index in range(count)
-        }
+        self._role_of = {f"{role}_{index}": role for role, count in self.team_roles().items() for index in range(count)}
         if malformed := [agent_id for agent_id in self._role_of if not _AGENT_ID.fullmatch(agent_id)]:
             raise ValueError(f"agent ids {malformed!r} are malformed: a role is lower-case letters only; rename it")
         self.possible_agents = list(self._role_of)
@@ -213,7 +211,6 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self._skip_agent_selection = None
         self._terms: dict[str, dict[str, float]] = {agent_id: {} for agent_id in self.agents}
         self._valid = dict.fromkeys(self.agents, True)
         self._errors: dict[str, str | None] = dict.fromkeys(self.agents)
@@ -229,7 +226,14 @@ class ConversationEnv(AECEnv[str, Observation, str]):
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, dict[str, Any]]:
         """Observation, reward since its last turn, terminated, truncated and info of the selected agent."""
         self._check_running("last")
-        return super().last(observe)
+        agent_id = self.agent_selection
+        return (
+            self.observe(agent_id) if observe else None,
+            self._cumulative_rewards[agent_id],
+            self.terminations[agent_id],
+            self.truncations[agent_id],
+            self.infos[agent_id],
+        )
 
     def step(self, action: str | None) -> None:
         """Take the selected agent's turn; `None` for an agent that has ended.
@@ -245,7 +249,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
                 raise InvalidActionError(
                     f"action {action!r:.80} for {agent_id}, which has ended; the only action it can take is None"
                 )
-            self._was_dead_step(action)
+            self._leave(agent_id)
             return
         if not isinstance(action, str):
             raise InvalidActionError(
@@ -283,10 +287,9 @@ class ConversationEnv(AECEnv[str, Observation, str]):
 
     def _choose_task(self, options: dict[str, Any]) -> Task:
         choice = options.get("task")
-        if isinstance(choice, Task):
-            return choice
-        index = int(self.np_random.integers(len(self.tasks))) if choice is None else choice
-        return self.tasks.at(index)
+        if choice is None:
+            return self.tasks[int(self.np_random.integers(len(self.tasks)))]
+        return choice if isinstance(choice, Task) else self.tasks.at(choice)
 
     def _check_running(self, call: str) -> None:
         if self._task is None:
@@ -309,17 +312,19 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         """Book the rewards of one turn: into `rewards` for this step, and on top of what `last()` will report."""
         self._terms[agent_id] = {}
         self._cumulative_rewards[agent_id] = 0.0
-        self._clear_rewards()
-        earned = {payee: dict(terms) for payee, terms in outcome.rewards.items()}
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        earned: Mapping[str, Mapping[str, float]] = outcome.rewards
         if not valid and self.invalid_penalty:
-            own = earned.setdefault(agent_id, {})
+            own = dict(earned.get(agent_id, {}))
             own["invalid"] = own.get("invalid", 0.0) - self.invalid_penalty
+            earned = {**earned, agent_id: own}
         for payee, terms in earned.items():
-            self.rewards[self._known(payee, "the rewards of receive")] = float(sum(terms.values()))
+            amount = float(sum(terms.values()))
+            self.rewards[self._known(payee, "the rewards of receive")] = amount
+            self._cumulative_rewards[payee] += amount
             account = self._terms[payee]
-            for term, amount in terms.items():
-                account[term] = account.get(term, 0.0) + float(amount)
-        self._accumulate_rewards()
+            for term, part in terms.items():
+                account[term] = account.get(term, 0.0) + float(part)
 
     def _go_on(self, outcome: Outcome) -> None:
         """Select the next agent, or end the episode for everyone."""
@@ -333,7 +338,16 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         self.truncations = dict.fromkeys(self.agents, cut)
         self.terminations = dict.fromkeys(self.agents, not cut)
         self._write_infos(success=outcome.success)
-        self._deads_step_first()
+        self.agent_selection = self.agents[0]
+
+    def _leave(self, agent_id: str) -> None:
+        """Remove an agent that has ended, and select the next; all end together, so none is left alive."""
+        self.agents.remove(agent_id)
+        for table in (self.terminations, self.truncations, self._cumulative_rewards, self.infos):
+            del table[agent_id]
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        if self.agents:
+            self.agent_selection = self.agents[0]
 
     def _write_infos(self, success: bool | None) -> None:
         task, turn = self.task, len(self._turns)

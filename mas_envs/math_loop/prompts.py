@@ -1,5 +1,6 @@
 """What solver and verifier are shown: the `full` style for instructed models, the `short` one for tiny models."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,16 +19,18 @@ _SOLVER = (
     "You are the solver in a team of a solver and a verifier. Work out the problem below step by step, and end with "
     "the final answer alone in \\boxed{{}}.\n\n<problem>\n{question}\n</problem>"
 )
+_HISTORY = "\n\nWhat the team has said so far, oldest first:\n"
 _SOLVER_AGAIN = (
-    "\n\nWhat the team has said so far, oldest first:\n{history}\n\nThe verifier did not approve. Find what is wrong, "
-    "then write the whole solution anew and end with the final answer alone in \\boxed{{}}."
+    "\n\nThe verifier did not approve. Find what is wrong, then write the whole solution anew and end with the final "
+    "answer alone in \\boxed{}."
 )
 _VERIFIER = (
     "You are the verifier in a team of a solver and a verifier. Check the solver's latest solution of the problem "
-    "below, step by step; do not trust it.\n\n<problem>\n{question}\n</problem>\n\n"
-    "What the team has said so far, oldest first:\n{history}\n\n"
-    "End with <verify>approve</verify> if the latest final answer is right, and with <verify>reject</verify> if it is "
-    "not."
+    "below, step by step; do not trust it.\n\n<problem>\n{question}\n</problem>"
+)
+_VERIFIER_END = (
+    "\n\nEnd with <verify>approve</verify> if the latest final answer is right, and with <verify>reject</verify> if it "
+    "is not."
 )
 
 
@@ -42,22 +45,38 @@ class Said:
     content: str | None
     """What was parsed from it: the boxed answer, or the verdict; None when nothing was."""
 
+    @functools.cached_property
+    def full(self) -> str:
+        """The whole completion between the speaker's tags, made safe to show."""
+        return f"<{self.agent_id}>\n{defuse(self.text, _TAGS)}\n</{self.agent_id}>"
+
+    @functools.cached_property
+    def short(self) -> str:
+        """Only what was parsed, between the speaker's tags, made safe to show; `?` where nothing was."""
+        shown = "?" if self.content is None else defuse(self.content, _TAGS)
+        return f"<{self.agent_id}>{shown}</{self.agent_id}>"
+
 
 def solver_prompt(question: str, said: Sequence[Said], style: PromptStyle) -> tuple[Message, ...]:
     """What the solver is shown: the problem, and everything said so far."""
     if style == "short":
-        return _user(f"Solve {defuse(question, _TAGS)}{_short_history(said)}")
-    text = _SOLVER.format(question=defuse(question, _TAGS))
-    if said:
-        text += _SOLVER_AGAIN.format(history=_full_history(said))
-    return _user(text)
+        return _user(_filled("Solve {question}", question) + _short_history(said))
+    opening = _filled(_SOLVER, question)
+    return _user(f"{opening}{_HISTORY}{_full_history(said)}{_SOLVER_AGAIN}" if said else opening)
 
 
 def verifier_prompt(question: str, said: Sequence[Said], style: PromptStyle) -> tuple[Message, ...]:
     """What the verifier is shown: the problem, and everything said so far."""
     if style == "short":
-        return _user(f"Check {defuse(question, _TAGS)}{_short_history(said)}")
-    return _user(_VERIFIER.format(question=defuse(question, _TAGS), history=_full_history(said)))
+        return _user(_filled("Check {question}", question) + _short_history(said))
+    history = _full_history(said) if said else "(nothing yet)"
+    return _user(f"{_filled(_VERIFIER, question)}{_HISTORY}{history}{_VERIFIER_END}")
+
+
+@functools.lru_cache(maxsize=256)
+def _filled(template: str, question: str) -> str:
+    """`template` around the question made safe; kept, because every turn of an episode asks for it again."""
+    return template.format(question=defuse(question, _TAGS))
 
 
 def _user(content: str) -> tuple[Message, ...]:
@@ -65,14 +84,8 @@ def _user(content: str) -> tuple[Message, ...]:
 
 
 def _full_history(said: Sequence[Said]) -> str:
-    if not said:
-        return "(nothing yet)"
-    return "\n".join(f"<{turn.agent_id}>\n{defuse(turn.text, _TAGS)}\n</{turn.agent_id}>" for turn in said)
+    return "\n".join([turn.full for turn in said])
 
 
 def _short_history(said: Sequence[Said]) -> str:
-    """Only what was parsed of each turn, `?` where nothing was."""
-    return "".join(
-        f"\n<{turn.agent_id}>{'?' if turn.content is None else defuse(turn.content, _TAGS)}</{turn.agent_id}>"
-        for turn in said
-    )
+    return "".join([f"\n{turn.short}" for turn in said])
