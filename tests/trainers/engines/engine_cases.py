@@ -29,7 +29,7 @@ SHAPE = {
     "num_key_value_heads": 2,
     "intermediate_size": 48,
     "max_position_embeddings": CONTEXT,
-    "initializer_range": 0.3,
+    "initializer_range": 0.2,
 }
 
 

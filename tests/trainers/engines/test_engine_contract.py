@@ -108,7 +108,7 @@ def test_a_completion_ends_where_the_context_ends(engine: Engine) -> None:
         ({"prompt": ()}, r"request 'bad' has an empty prompt; expected at least one token id"),
         ({"prompt": (3,) * CONTEXT}, r"request 'bad' has a prompt of 64 tokens; expected fewer than the context of 64"),
         ({"adapter": "nobody"}, r"request 'bad' wants adapter 'nobody'; expected None or one of \(\)"),
-        ({"seed": -1}, r"request 'bad' has seed=-1; expected 0 or more"),
+        ({"seed": -1}, r"request 'bad' has seed=-1; expected 0 to 2\*\*64 - 1"),
         ({"max_tokens": 0}, r"request 'bad' has max_tokens=0; expected 1 or more"),
         ({"temperature": -0.5}, r"request 'bad' has temperature=-0.5; expected 0 \(greedy\) or a positive number"),
         ({"temperature": float("nan")}, r"request 'bad' has temperature=nan; expected 0"),

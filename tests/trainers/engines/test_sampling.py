@@ -20,10 +20,20 @@ def draw_one(logits: list[float], uniform: float, *, temperature: float = 1.0) -
     )
 
 
-def test_the_random_numbers_of_a_request_depend_on_its_seed_alone() -> None:
-    assert uniforms(5, 4).tolist() == uniforms(5, 9)[:4].tolist()
-    assert uniforms(5, 4).tolist() != uniforms(6, 4).tolist()
-    assert ((uniforms(5, 1000) >= 0) & (uniforms(5, 1000) < 1)).all()
+def test_random_numbers_depend_on_the_seed_and_the_place_alone() -> None:
+    seeds, places = np.array([5, 6, 5, 2**64 - 1], dtype=np.uint64), np.array([0, 0, 1, 0])
+    together = uniforms(seeds, places)
+    assert [uniforms(seeds[index : index + 1], places[index : index + 1])[0] for index in range(4)] == together.tolist()
+    assert len(set(together.tolist())) == 4
+
+
+def test_random_numbers_look_uniform_along_seeds_and_along_places() -> None:
+    count = np.arange(20_000)
+    for seeds, places in ((count, 0 * count), (0 * count, count), (count // 8, count % 8)):
+        numbers = uniforms(seeds.astype(np.uint64), places)
+        assert ((numbers >= 0) & (numbers < 1)).all()
+        assert np.histogram(numbers, bins=20, range=(0, 1))[0] == pytest.approx(1000, abs=150)
+        assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
 
 
 @pytest.mark.parametrize(
