@@ -6,30 +6,20 @@ grading worker (which can).
 """
 
 import re
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 
 from mas_envs.math_loop.latex_text import strip_outer_brackets
-from mas_envs.math_loop.rationals import TooLargeError, exact_value, parse_number
+from mas_envs.math_loop.rationals import exact_value
 from mas_envs.math_loop.structure import Collection, Leaf, Matrix, Relation, is_name, read
-from mas_envs.math_loop.units import DEGREE, PERCENT, Quantity, split_quantity
+from mas_envs.math_loop.values import Equal, compare_values
 
-__all__ = ["Equal", "compare", "needs_algebra"]
-
-Equal = Callable[[str, str], bool | None]
-"""Whether two normalised expressions (gold first) are equal; `None` when that is not known."""
+__all__ = ["Equal", "compare"]
 
 _MAX_ITEMS = 32
-_MAX_NESTING = 40
-_MAX_EXPRESSION_CHARS = 4_000
-_MAX_EXPONENT = 20_000
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq"}
 _WORD_GROUP = re.compile(r"\\text\{([^{}]*)\}")
 _CHOICE_LABEL = re.compile(r"(?:\\text\{)?\(?([A-Za-z])(?:\)|[.:]|\Z)\}?\s*(?:\\text\{)?(.*)", re.DOTALL)
-_CODE = re.compile(r"__|[\"`@#]|\\text\{(?:lambda|import|exit|eval|exec)")
-_BIG_FACTORIAL = re.compile(r"\d{5}\s*\)?!|!\)*!")
-_BASE = re.compile(r"([0-9A-Z]+)_(?:\{(\d{1,2})\}|(\d))")
-_LETTERS = re.compile(r"[^a-z0-9]+")
+_WORD_OR_NUMBER = re.compile(r"[a-z]+|[0-9]+")
 
 
 def compare(gold: str, prediction: str, equal: Equal) -> bool | None:
@@ -50,47 +40,6 @@ def compare(gold: str, prediction: str, equal: Equal) -> bool | None:
     return _compare(gold, prediction, equal, 0)
 
 
-def needs_algebra(expression: str) -> str | None:
-    """Why an expression is not worth handing to a symbolic system; `None` when it is fine."""
-    if len(expression) > _MAX_EXPRESSION_CHARS:
-        return "the expression is too long"
-    depth = deepest = 0
-    for char in expression:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    if deepest > _MAX_NESTING:
-        return "the expression is nested too deeply"
-    if _CODE.search(expression):
-        return "the expression is program code, not mathematics"
-    if _BIG_FACTORIAL.search(expression):
-        return "a factorial is too large to evaluate"
-    for exponent in _exponents(expression):
-        try:
-            value = exact_value(exponent)
-        except TooLargeError:
-            return "a power is too large to evaluate"
-        if value is not None and abs(value) > _MAX_EXPONENT:
-            return "a power is too large to evaluate"
-    return None
-
-
-def _exponents(expression: str) -> list[str]:
-    found = []
-    for match in re.finditer(r"\^", expression):
-        start = match.end()
-        opening = expression[start : start + 1]
-        if opening and opening in "{(":
-            depth = 0
-            for index in range(start, min(len(expression), start + 200)):
-                depth += (expression[index] in "({") - (expression[index] in ")}")
-                if depth == 0:
-                    found.append(expression[start + 1 : index])
-                    break
-        else:
-            found.append(expression[start : start + 1])
-    return found
-
-
 def _compare(gold: str, prediction: str, equal: Equal, depth: int) -> bool | None:
     if gold == prediction:
         return True
@@ -106,7 +55,7 @@ def _compare(gold: str, prediction: str, equal: Equal, depth: int) -> bool | Non
         return _compare_matrices(left, right, equal, depth)
     if isinstance(left, Collection) or isinstance(right, Collection):
         return _compare_collections(_listed(left, right), _listed(right, left), equal, depth)
-    return _compare_leaves(left.text, right.text, equal)
+    return compare_values(left.text, right.text, equal)
 
 
 def _listed(reading: Leaf | Collection, other: Leaf | Collection) -> Collection | Leaf:
@@ -126,7 +75,7 @@ def _all(verdicts: Sequence[bool | None]) -> bool | None:
 
 
 def _plain_words(text: str) -> str:
-    return _LETTERS.sub(" ", _WORD_GROUP.sub(r" \1 ", text).casefold()).strip()
+    return " ".join(_WORD_OR_NUMBER.findall(_WORD_GROUP.sub(r" \1 ", text).casefold()))
 
 
 def _is_wordy(text: str) -> bool:
@@ -137,7 +86,7 @@ def _is_wordy(text: str) -> bool:
 def _choice(text: str) -> tuple[str, str] | None:
     r"""Letter and rest of a multiple-choice answer such as `(B)`, `\text{(B)}`, `B. 5`."""
     match = _CHOICE_LABEL.fullmatch(text)
-    if match is None or match[2] and text[:1] not in "(\\" and "." not in text[:2] and ":" not in text[:2]:
+    if match is None or (match[2] and text[:1] not in "(\\" and text[1:2] not in ".:"):
         return None
     return match[1], _plain_words(match[2])
 
@@ -157,110 +106,6 @@ def _compare_words(gold: str, prediction: str) -> bool | None:
     if words and words == other:
         return True
     return False
-
-
-# --- numbers, units, expressions -------------------------------------------------------------------------------------
-
-
-def _compare_leaves(gold: str, prediction: str, equal: Equal) -> bool | None:
-    based = _compare_bases(gold, prediction)
-    if based is not None:
-        return based
-    ratio = _compare_ratios(gold, prediction)
-    if ratio is not None:
-        return ratio
-    left, right = split_quantity(gold), split_quantity(prediction)
-    if left.unit == PERCENT or right.unit == PERCENT:
-        return _compare_percent(left, right, equal)
-    if left.unit is not None and right.unit is not None:
-        if left.unit.dimensions != right.unit.dimensions:
-            return False
-        return _compare_values(left, right, equal, left.unit.factor / right.unit.factor)
-    verdict = _compare_values(left, right, equal, Fraction(1))
-    if verdict is not True and DEGREE in (left.unit, right.unit):
-        turn = Fraction(1, 180) if left.unit == DEGREE else Fraction(180)
-        degrees, radians = (left, right) if left.unit == DEGREE else (right, left)
-        if r"\pi" in radians.value and r"\pi" not in degrees.value:
-            return equal(*_ordered(f"\\frac{{({degrees.value})\\pi}}{{180}}", radians.value, swap=turn == 180))
-    return verdict
-
-
-def _ordered(first: str, second: str, *, swap: bool) -> tuple[str, str]:
-    return (second, first) if swap else (first, second)
-
-
-def _compare_bases(gold: str, prediction: str) -> bool | None:
-    """Numerals with a base, such as `1011_2`; a prediction may leave the base out, a gold answer decides its own."""
-    left, right = _BASE.fullmatch(gold), _BASE.fullmatch(prediction)
-    if left is None:
-        return None if right is None or parse_number(gold) is None else False
-    if right is None:
-        return prediction == left[1] if parse_number(prediction) is not None else None
-    values = []
-    for match in (left, right):
-        base = int(match[2] or match[3])
-        if not 2 <= base <= 36 or len(match[1]) > 2_000:
-            return False
-        try:
-            values.append(int(match[1], base))
-        except ValueError:
-            return False
-    return values[0] == values[1]
-
-
-def _compare_ratios(gold: str, prediction: str) -> bool | None:
-    if ":" not in gold or ":" not in prediction:
-        return None
-    pairs = []
-    for text in (gold, prediction):
-        parts = [parse_number(part) for part in text.split(":")]
-        if any(part is None for part in parts):
-            return None
-        pairs.append([part for part in parts if part is not None])
-    left, right = pairs
-    if len(left) != len(right):
-        return False
-    pivot = next((index for index, part in enumerate(left) if part), None)
-    if pivot is None or not right[pivot]:
-        return left == right
-    return all(a * right[pivot] == b * left[pivot] for a, b in zip(left, right, strict=True))
-
-
-def _compare_percent(left: Quantity, right: Quantity, equal: Equal) -> bool | None:
-    if left.unit == right.unit:
-        return _compare_values(left, right, equal, Fraction(1))
-    if left.unit is not None and right.unit is not None:
-        return False
-    hundredth = Fraction(1, 100) if left.unit == PERCENT else Fraction(100)
-    as_share = _compare_values(left, right, equal, hundredth)
-    if as_share is not False:
-        return as_share
-    if left.unit is None:
-        value = exact_value(left.value)
-        if value is not None and abs(value) < 1:
-            return False
-    return _compare_values(left, right, equal, Fraction(1))
-
-
-def _compare_values(left: Quantity, right: Quantity, equal: Equal, factor: Fraction) -> bool | None:
-    """Whether `left * factor` equals `right`, units aside."""
-    factor *= Fraction(left.scale, right.scale)
-    try:
-        gold = exact_value(left.value)
-    except TooLargeError:
-        gold = None
-    prediction = exact_value(right.value)
-    if gold is not None and prediction is not None:
-        return gold * factor == prediction
-    if left.value == right.value and factor == 1:
-        return True
-    if r"\infty" in (left.value.lstrip("+-"), right.value.lstrip("+-")):
-        return left.value.lstrip("+") == right.value.lstrip("+")
-    if r"\emptyset" in (left.value, right.value) or r"\text" in left.value + right.value:
-        return False
-    if factor == 1:
-        return equal(left.value, right.value)
-    return equal(f"\\frac{{{factor.numerator}}}{{{factor.denominator}}}({left.value})", right.value)
 
 
 # --- collections -----------------------------------------------------------------------------------------------------
@@ -293,7 +138,7 @@ def _compare_collections(
 def _compare_lone(gold: Collection | Leaf, prediction: Collection | Leaf, equal: Equal, depth: int) -> bool | None:
     """A collection against a single value: only a set of one can be meant."""
     if isinstance(gold, Leaf) and isinstance(prediction, Leaf):
-        return _compare_leaves(gold.text, prediction.text, equal)
+        return compare_values(gold.text, prediction.text, equal)
     several, single = (gold, prediction) if isinstance(gold, Collection) else (prediction, gold)
     if not isinstance(several, Collection) or not isinstance(single, Leaf):
         return False
@@ -437,10 +282,9 @@ def _interval(relation: Relation) -> tuple[str, Collection] | None:
 
 
 def _compare_two_relations(gold: Relation, prediction: Relation, equal: Equal, depth: int) -> bool | None:
-    intervals = _interval(gold), _interval(prediction)
-    if intervals[0] is not None and intervals[1] is not None:
-        (name, left), (other, right) = intervals
-        return name == other and _compare_collections(left, right, equal, depth)
+    first, second = _interval(gold), _interval(prediction)
+    if first is not None and second is not None:
+        return first[0] == second[0] and _compare_collections(first[1], second[1], equal, depth)
     if set(gold.operators) == set(prediction.operators) == {"="}:
         left_value, right_value = (_value_of(relation, named_only=True) for relation in (gold, prediction))
         if left_value is not None and right_value is not None:

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from mas_envs.actions import parse_boxed
-from mas_envs.math_loop.answers import compare, needs_algebra
+from mas_envs.math_loop.algebra_guard import refusal
+from mas_envs.math_loop.answers import compare
 from mas_envs.math_loop.latex_text import normalise
 from mas_envs.math_loop.rationals import TooLargeError
 from mas_envs.math_loop.worker_pool import WorkerPool
@@ -96,11 +97,11 @@ class MathGrader:
             return Grade(same, extracted, "graded", None if same else "the answer is too long to be read")
         gold, prediction = normalise(_gold_text(answer)), normalise(extracted)
         try:
-            verdict, refusal = _without_algebra(gold, prediction)
+            verdict, why_refused = _without_algebra(gold, prediction)
         except TooLargeError:
             return Grade(False, extracted, "graded", "a number in the answer is too large to evaluate")
         if verdict is not None:
-            return Grade(verdict, extracted, "graded", None if verdict else refusal)
+            return Grade(verdict, extracted, "graded", None if verdict else why_refused)
         outcome = self._pool.ask({"gold": gold, "prediction": prediction}, limit_s)
         if outcome.correct is not None:
             return Grade(outcome.correct, extracted, "graded")
@@ -162,10 +163,10 @@ def _without_algebra(gold: str, prediction: str) -> tuple[bool | None, str | Non
     refusals: list[str] = []
 
     def refuse_or_defer(left: str, right: str) -> bool | None:
-        refusal = needs_algebra(right) or needs_algebra(left)
-        if refusal is None:
+        why = refusal(right) or refusal(left)
+        if why is None:
             return None
-        refusals.append(refusal)
+        refusals.append(why)
         return False
 
     verdict = compare(gold, prediction, refuse_or_defer)

@@ -8,13 +8,13 @@ __all__ = ["bracket_pairs", "normalise", "strip_outer_brackets"]
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _UNICODE = str.maketrans(
     {
-        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
-        "∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-        "∅": r"\emptyset ", "°": r"^\circ ", "±": r"\pm ", "∓": r"\mp ", "≈": r"\approx ", "ℝ": r"\mathbb{R}",
+        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",  # noqa: RUF001
+        "∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",  # noqa: RUF001
+        "∅": r"\emptyset ", "°": r"^\circ ", "±": r"\pm ", "∓": r"\mp ", "≈": r"\approx ", "ℝ": r"\mathbb{R}",  # noqa: RUF001
         "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-        "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "φ": r"\phi ",
+        "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "φ": r"\phi ",  # noqa: RUF001
         "ω": r"\omega ", "…": r"\ldots ", "“": "", "”": "", '"': "", "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,",
-        "\n": " ", "\t": " ", "\r": " ", "⁄": "/", "∕": "/",
+        "\n": " ", "\t": " ", "\r": " ", "⁄": "/", "∕": "/",  # noqa: RUF001
     }
 )  # fmt: skip
 _FUNCTIONS = (
@@ -59,8 +59,10 @@ _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)")
 _SPACING = re.compile(r"(?<!\\)\\(?:[,;: ]|quad(?![A-Za-z])|qquad(?![A-Za-z])|hspace\{[^{}]*\})|~")
 _ALIASES = {
     "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "le": r"\leq", "ge": r"\geq", "leqslant": r"\leq",
-    "geqslant": r"\geq", "ne": r"\neq", "times": r"\cdot ", "cdot": r"\cdot ", "ast": r"\cdot ", "varnothing": r"\emptyset",
-    "degree": r"^\circ", "lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|", "lt": "<", "gt": ">",
+    "geqslant": r"\geq", "ne": r"\neq", "times": r"\cdot ", "cdot": r"\cdot ", "ast": r"\cdot ",
+    "varnothing": r"\emptyset",
+    "degree": r"^\circ", "lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|", "lt": "<",
+    "gt": ">",
     "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "mid": ":", "lbrack": "[", "rbrack": "]", "bar": r"\overline",
     "land": ";", "lor": ";", "Reals": r"\mathbb{R}", "R": r"\mathbb{R}", "dbinom": r"\binom", "tbinom": r"\binom",
     "arrow": "", "bmod": r"\pmod", "thinspace": " ", "imath": "i", "varphi": r"\phi", "setminus": r"\setminus",

@@ -137,7 +137,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
 
 
 def _root(value: Fraction, degree: int) -> Fraction:
-    if value < 0 and degree == 2 or degree > 64 or degree < 1:
+    if (value < 0 and degree == 2) or degree > 64 or degree < 1:
         raise _NotNumericError
     sign = -1 if value < 0 else 1
     if sign < 0 and degree % 2 == 0:
@@ -282,8 +282,8 @@ class _Reader:
             top = self._argument()
             return _checked(top / self._argument())
         if token == "\\binom":
-            top, bottom = _whole(self._argument()), _whole(self._argument())
-            return _checked(Fraction(math.comb(top, bottom)))
+            chosen_from = _whole(self._argument())
+            return _checked(Fraction(math.comb(chosen_from, _whole(self._argument()))))
         if token == "\\sqrt":
             degree = Fraction(2)
             if self._peek() == "[":

@@ -78,6 +78,8 @@ def is_name(text: str) -> bool:
     r"""Whether the text only names something: `x`, `x_1`, `f(2)`, `AB`, `\text{Area}`; constants are no names."""
     if text in ("e", "i", r"\pi", r"\infty", "") or text.startswith((r"\sqrt", r"\frac", r"\sin", r"\cos", r"\ln")):
         return False
+    if len(text) > 2 and text[0] == "(" and text[-1] == ")" and "," in text:
+        return all(is_name(part) for part in text[1:-1].split(","))
     return len(text) <= _MAX_NAME_CHARS and _NAME.fullmatch(text) is not None
 
 
@@ -99,6 +101,10 @@ def read(text: str) -> Reading:
     inner = _inside_brackets(stripped)
     if inner is not None:
         return _read_brackets(stripped, inner)
+    return _read_tokens(stripped)
+
+
+def _read_tokens(stripped: str) -> Reading:
     tokens = tuple(_top_level(stripped, (*_OPERATORS, *_SEPARATORS, r"\cup", r"\pm", r"\mp")))
     kinds = {token for _, token in tokens}
     if kinds.intersection(_SEPARATORS):

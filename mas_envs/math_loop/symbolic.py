@@ -6,13 +6,14 @@ compared at sample points with many digits; math-verify's own comparison has the
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator
 
 import sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig, latex2sympy
 from math_verify import verify
 
-from mas_envs.math_loop.answers import needs_algebra
+from mas_envs.math_loop.algebra_guard import refusal
 
 __all__ = ["equal"]
 
@@ -21,6 +22,7 @@ _TOLERANCE = sympy.Float(10) ** -25
 _POINTS = ("11/8", "21/8", "4/7", "-6/5", "-3/8", "19/6")
 _WHOLE_POINTS = ("3", "4", "6", "7")
 _NEEDED_POINTS = 3
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\^\\circ")
 _RELATIONS = (r"\leq", r"\geq", r"\neq", "=", "<", ">")
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
@@ -31,7 +33,7 @@ _CONVERSION = ConversionConfig(lowercase_symbols=False)
 def equal(gold: str, prediction: str) -> bool:
     """Whether two normalised expressions, or two relations with the same sign, mean the same; gold first."""
     for text in (prediction, gold):
-        if needs_algebra(text) is not None:
+        if refusal(text) is not None:
             return False
     relation = next((sign for sign in _RELATIONS if sign in gold), None)
     if relation is not None:
@@ -71,7 +73,8 @@ def _equal_relations(gold: str, prediction: str, relation: str) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def _parsed(text: str) -> sympy.Basic | None:
-    r"""The expression, with `i` as the imaginary unit and decimals as exact fractions; None if it is not in the grammar."""
+    """The expression, `i` the imaginary unit and decimals exact; None if it is not in the grammar."""
+    text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     try:
         parsed = latex2sympy(text, is_real=False, normalization_config=_NORMALIZATION, conversion_config=_CONVERSION)
         if not isinstance(parsed, sympy.Basic):

@@ -38,7 +38,7 @@ class _Worker:
     """One process and its two pipes."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str]) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - our own module under our own interpreter
+        self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -163,7 +163,7 @@ class WorkerPool:
         with self._lock:
             if self._is_closed:
                 raise GradingError(
-                    "The grader is closed, but an open one was expected; grade inside its `with` block or make a new one."
+                    "The grader is closed, but an open one was expected; grade inside its `with` block or make another."
                 )
             if self._idle:
                 return self._idle.pop()
