@@ -243,7 +243,7 @@ def _text_of(reading: object) -> str | None:
 
 def _value_of(relation: Relation, *, named_only: bool) -> str | None:
     """What a chain of equations gives as its value; `None` when it gives none or contradicts itself."""
-    sides = [strip_outer_brackets(side) for side in relation.sides]
+    sides = [side if "," in side else strip_outer_brackets(side) for side in relation.sides]
     if relation.operators == (r"\in",):
         return sides[1] if is_name(sides[0]) else None
     if any(operator not in ("=", r"\approx") for operator in relation.operators):

@@ -36,7 +36,9 @@ _BASE = {
     for word in words.split()
 }
 _COMPOUND = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "fps": "feet/second"}
-_NOT_UNITS = frozenset("or and not maybe if but except is case no yes than with option answer choice type none".split())
+_NOT_UNITS = frozenset(
+    "or and not plus minus times over maybe if but except is case no yes than with option answer choice type none".split()
+)
 _TAIL = re.compile(
     r"(?:%|\^\\circ(?:\s*\\text\{[CFcf]\}|[CF](?![A-Za-z]))?|\\pmod\s*(?:\{[^{}]*\}|\d+)"
     r"|\\(?:euro|pounds)(?![A-Za-z])|(?:/|\\cdot|\\text\{[^{}]*\}(?:\^(?:\{-?\d\}|\d))?)*\\text\{[^{}]*\}(?:\^(?:\{-?\d\}|\d))?)\Z"
