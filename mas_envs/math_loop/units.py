@@ -39,6 +39,8 @@ _COMPOUND = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km
 _NOT_UNITS = frozenset(
     "or and not plus minus times over maybe if but except is case no yes than with option answer choice type none".split()
 )
+    "or and not plus minus times over maybe if but except is case no yes than with option answer choice type none".split()
+)
 _TAIL = re.compile(
     r"(?:%|\^\\circ(?:\s*\\text\{[CFcf]\}|[CF](?![A-Za-z]))?|\\pmod\s*(?:\{[^{}]*\}|\d+)"
     r"|\\(?:euro|pounds)(?![A-Za-z])|(?:/|\\cdot|\\text\{[^{}]*\}(?:\^(?:\{-?\d\}|\d))?)*\\text\{[^{}]*\}(?:\^(?:\{-?\d\}|\d))?)\Z"
