@@ -37,9 +37,7 @@ _BASE = {
 }
 _COMPOUND = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "fps": "feet/second"}
 _NOT_UNITS = frozenset(
-    "or and not plus minus times over maybe if but except is case no yes than with option answer choice type none".split()
-)
-    "or and not plus minus times over maybe if but except is case no yes than with option answer choice type none".split()
+    "or and not plus minus times over maybe if but except is case no yes than with option answer choice type".split()
 )
 _TAIL = re.compile(
     r"(?:%|\^\\circ(?:\s*\\text\{[CFcf]\}|[CF](?![A-Za-z]))?|\\pmod\s*(?:\{[^{}]*\}|\d+)"
