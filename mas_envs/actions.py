@@ -14,6 +14,7 @@ __all__ = [
     "PROTOCOL_TAGS",
     "Parsed",
     "defuse",
+    "mend_text",
     "parse_block",
     "parse_boxed",
     "parse_verdict",
@@ -23,6 +24,7 @@ __all__ = [
 PROTOCOL_TAGS = ("think", "search", "answer", "verify", "information")
 """Tags with a meaning in the built-in environments; none of them may stand inside a block that is acted on."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
 _BOX = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -164,6 +166,22 @@ def defuse(text: str, tags: Iterable[str] = PROTOCOL_TAGS) -> str:
             text = _CHAT_MARKER.sub(r"[\1]", text)
         text = _TEMPLATE_MARKER.sub(_defused_marker, text)
     return text
+
+
+def mend_text(text: str, max_chars: int) -> tuple[str, str | None]:
+    r"""`text` as valid Unicode of at most `max_chars`, and in words what had to be mended; None when nothing had.
+
+    >>> mend_text("a\ud800bc", 3)[0] == "a\ufffdb"
+    True
+    """
+    fault = None
+    if len(text) > max_chars:
+        fault = f"the action of {len(text)} characters was cut to {max_chars}"
+        text = text[:max_chars]
+    if not text.isascii() and _SURROGATE.search(text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        fault = fault or "the action held undecodable characters, which were replaced"
+    return text, fault
 
 
 def _square(tag: re.Match[str]) -> str:

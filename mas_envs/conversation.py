@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
+from mas_envs.actions import mend_text
 from mas_envs.errors import EpisodeOrderError, InvalidActionError, MasEnvsError
 from mas_envs.spaces import Message, Observation, UnicodeText, messages_space
 from mas_envs.tasks import Task, TaskSet, TaskSource, load_tasks
@@ -256,7 +257,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
                 f"action {action!r:.80} of type {type(action).__name__} for {agent_id}; expected the completion as a "
                 "str; decode token ids before you call step()"
             )
-        text, fault = self._clean(action)
+        text, fault = mend_text(action, self.max_action_chars)
         outcome = self.receive(agent_id, text)
         valid = outcome.valid and fault is None
         self._turns.append(Turn(agent_id, text, valid, fault or outcome.reason))
@@ -296,17 +297,6 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             raise EpisodeOrderError(f"{call}() of {self.name} before reset(); call reset() first")
         if not self.agents:
             raise EpisodeOrderError(f"{call}() of {self.name} after the end of the episode; call reset() to start anew")
-
-    def _clean(self, action: str) -> tuple[str, str | None]:
-        """The action as valid Unicode within the length limit, and what had to be mended."""
-        fault = None
-        if len(action) > self.max_action_chars:
-            fault = f"the action of {len(action)} characters was cut to {self.max_action_chars}"
-            action = action[: self.max_action_chars]
-        if not action.isascii() and any("\ud800" <= char <= "\udfff" for char in action):
-            action = action.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            fault = fault or "the action held undecodable characters, which were replaced"
-        return action, fault
 
     def _pay(self, agent_id: str, outcome: Outcome, valid: bool) -> None:
         """Book the rewards of one turn: into `rewards` for this step, and on top of what `last()` will report."""
