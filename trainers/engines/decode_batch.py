@@ -1,5 +1,7 @@
 """The rows of one adapter that are decoded together: rows join by a prefill, branch, and leave when they end."""
 
+from collections.abc import Collection
+
 import numpy as np
 import torch
 
@@ -86,7 +88,7 @@ class DecodeBatch:
         slots = np.array([slot for same in members for slot in same], dtype=np.int64)
         parents = np.repeat(np.arange(len(members)), [len(same) for same in members])
         tokens, ended = self._sample(logits, slots, parents)
-        alive = np.array([slot not in ended for slot in slots.tolist()])
+        alive = _not_in(slots, ended)
         if not alive.any():
             return ended
         source_rows, child_tokens, child = _children(parents[alive], tokens[alive])
@@ -105,12 +107,12 @@ class DecodeBatch:
         positions = cache.length - cache.starts[: cache.num_rows]
         logits = self._decoder.decode(self._tensor(self._pending), self._tensor(positions), cache)
         tokens, ended = self._sample(logits, self.slots, self._branches)
-        self._regroup(tokens, np.array([slot not in ended for slot in self.slots.tolist()], dtype=np.bool_))
+        self._regroup(tokens, _not_in(self.slots, ended))
         return ended
 
     def drop(self, slots: set[int]) -> None:
         """Stop decoding requests."""
-        alive = np.array([slot not in slots for slot in self.slots.tolist()], dtype=np.bool_)
+        alive = _not_in(self.slots, slots)
         if not alive.all():
             self._regroup(self._pending[self._branches], alive)
 
@@ -137,6 +139,10 @@ class DecodeBatch:
             tokens: [B] the token each request drew.
             alive: [B] bool, whether it goes on.
         """
+        if alive.all() and len(alive) == self._cache.num_rows:  # every request has a branch of its own already
+            self._pending = np.empty_like(tokens)
+            self._pending[self._branches] = tokens
+            return
         self.slots = self.slots[alive]
         parents, self._pending, child = _children(self._branches[alive], tokens[alive])
         count = len(parents)
@@ -157,6 +163,13 @@ class DecodeBatch:
 
     def _tensor(self, values: Ints) -> torch.Tensor:
         return torch.from_numpy(values).to(self._device)
+
+
+def _not_in(slots: Ints, ended: Collection[int]) -> Bools:
+    alive = np.ones(len(slots), dtype=np.bool_)
+    if ended:
+        alive[:] = [slot not in ended for slot in slots.tolist()]
+    return alive
 
 
 def _children(parents: Ints, tokens: Ints) -> tuple[Ints, Ints, Ints]:

@@ -23,6 +23,14 @@ class Decoder(Protocol):
     transposed_keys: bool
     """Memory order of the keys it wants."""
 
+    def refresh(self, *, force: bool = False) -> None:
+        """Bring what is derived from the weights up to date; called before every run of decode steps.
+
+        Args:
+            force: Also where no parameter counts as changed: autograd does not count writes through `.data`.
+        """
+        ...
+
     def prefill(self, token_ids: "Tensor", last: "Tensor", cache: KvCache) -> "Tensor":
         """Logits [B, V] at the last token of each prompt.
 
@@ -55,6 +63,9 @@ class ModuleDecoder:
         self._model = model
         named_cache = "cache" in inspect.signature(type(inner).forward).parameters
         self._cache_argument = "cache" if named_cache else "past_key_values"
+
+    def refresh(self, *, force: bool = False) -> None:
+        """Nothing to do: the module reads its own weights."""
 
     def prefill(self, token_ids: "Tensor", last: "Tensor", cache: KvCache) -> "Tensor":
         """See `Decoder.prefill`."""

@@ -1,5 +1,7 @@
 """Keys and values of the rows in flight, in one preallocated block that rows join, leave and branch in."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -7,7 +9,25 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from trainers.engines.sampling import Ints
 
-__all__ = ["KvCache"]
+__all__ = ["KvCache", "OpenColumn"]
+
+_BLOCK = 16  # softmax over a row that is no multiple of the vector width is up to eight times slower on a CPU
+
+
+@dataclass(frozen=True)
+class OpenColumn:
+    """Views for one decode step, by layer; S' is `length + 1` rounded up to whole blocks."""
+
+    key_slots: tuple[Tensor, ...]
+    """[R, H, D] where the new keys go."""
+    value_slots: tuple[Tensor, ...]
+    """[R, H, D] where the new values go."""
+    keys: tuple[Tensor, ...]
+    """[R * H, D, S'], the new column included once it is written."""
+    values: tuple[Tensor, ...]
+    """[R * H, S', D]."""
+    bias: Tensor
+    """[R * H, 1, S']: 0 or the lowest number; the same for all layers."""
 
 
 class KvCache:
@@ -19,7 +39,7 @@ class KvCache:
     Args:
         num_layers: L.
         rows: R to make room for.
-        columns: S to make room for.
+        columns: S to make room for; rounded up to whole blocks.
         transposed_keys: Whether keys lie in memory as [D, S], which suits a plain matrix product for one query.
     """
 
@@ -34,7 +54,7 @@ class KvCache:
         """Memory order of the keys."""
         self.rows = rows
         """Rows there is room for."""
-        self.columns = columns
+        self.columns = _whole_blocks(columns)
         """Columns there is room for."""
         self._num_layers = num_layers
         self._keys: Tensor | None = None
@@ -55,22 +75,46 @@ class KvCache:
         """
         if self._keys is None or self._values is None:
             self._keys, self._values = self._allocate(keys, self.rows, self.columns)
-            self._bias = torch.zeros(self.rows, 1, 1, self.columns, dtype=keys.dtype, device=keys.device)
-            self._hide_padding(np.arange(self.num_rows))
+            self._bias = self._new_bias(keys)
         end = self.length + keys.shape[2]
         held_keys, held_values = self._keys[layer, : self.num_rows], self._values[layer, : self.num_rows]
         held_keys[:, :, self.length : end] = keys
         held_values[:, :, self.length : end] = values
         return held_keys[:, :, :end], held_values[:, :, :end]
 
+    def open_column(self) -> "OpenColumn":
+        """Where the next column goes and what its queries see; for transposed keys and at least one appended row."""
+        assert self._keys is not None, "open_column before the first rows were appended"
+        assert self._values is not None, "open_column before the first rows were appended"
+        assert self.transposed_keys, "open_column needs transposed keys"
+        rows, end = self.num_rows, _whole_blocks(self.length + 1)
+        keys = self._keys[:, :rows, :, :end].transpose(3, 4)
+        values = self._values[:, :rows, :, :end]
+        bias = self.bias(columns=end).expand(-1, keys.shape[2], -1, -1)
+        return OpenColumn(
+            key_slots=keys[..., self.length].unbind(0),
+            value_slots=values[..., self.length, :].unbind(0),
+            keys=keys.flatten(1, 2).unbind(0),
+            values=values.flatten(1, 2).unbind(0),
+            bias=bias.flatten(0, 1),
+        )
+
     def advance(self, num_columns: int) -> None:
         """Count columns that `write` filled in every layer."""
         self.length += num_columns
 
-    def bias(self) -> Tensor:
-        """What to add to the attention scores of one new token; [num_rows, 1, 1, length + 1]."""
+    def bias(self, *, columns: int | None = None) -> Tensor:
+        """What to add to the attention scores of one new token: 0 for its row's columns, else the lowest number.
+
+        Args:
+            columns: How many columns to cover; None is those in use and the new one.
+
+        Returns:
+            [num_rows, 1, 1, columns].
+        """
         assert self._bias is not None, "bias() before the first rows were appended"
-        return self._bias[: self.num_rows, :, :, : self.length + 1]
+        self._bias[: self.num_rows, :, :, self.length] = 0
+        return self._bias[: self.num_rows, :, :, : columns or self.length + 1]
 
     def as_transformers_cache(self) -> Cache:
         """This cache behind the interface that the models of transformers write to."""
@@ -93,7 +137,7 @@ class KvCache:
         if rows <= self.rows and not self.num_rows and width < self.columns:
             self.length = width
             return
-        rows, columns = max(rows, self.rows), width + 32 + width // 4
+        rows, columns = max(rows, self.rows), _whole_blocks(width + 32 + width // 4)
         if self._keys is not None and self._values is not None:
             old = slice(self.length - live, self.length)
             new = slice(width - live, width)
@@ -101,12 +145,12 @@ class KvCache:
                 fresh = self._allocate_like(held, rows, columns, transposed=name == "_keys" and self.transposed_keys)
                 fresh[:, : self.num_rows, :, new] = held[:, : self.num_rows, :, old]
                 setattr(self, name, fresh)
-            assert self._bias is not None, "keys without a bias"
-            self._bias = self._bias.new_zeros(rows, 1, 1, columns)
         starts = np.zeros(rows, dtype=np.int64)
         starts[: self.num_rows] = self.starts[: self.num_rows] + (width - self.length)
         self.starts, self.rows, self.columns, self.length = starts, rows, columns, width
-        self._hide_padding(np.arange(self.num_rows))
+        if self._keys is not None:
+            self._bias = self._new_bias(self._keys)
+            self._mark_visible(np.arange(self.num_rows))
 
     def append(self, source: "KvCache", source_rows: Ints, lengths: Ints) -> None:
         """Append copies of rows of another cache, whose rows start at column 0 and may differ in length.
@@ -124,7 +168,7 @@ class KvCache:
             transposed = self.transposed_keys
             self._keys = self._allocate_like(source._keys, self.rows, self.columns, transposed=transposed)
             self._values = self._allocate_like(source._values, self.rows, self.columns, transposed=False)
-            self._bias = self._values.new_zeros(self.rows, 1, 1, self.columns)
+            self._bias = self._new_bias(self._values)
         for length in np.unique(lengths):
             same = lengths == length
             to, start = self._index(rows[same]), self.length - int(length)
@@ -133,7 +177,7 @@ class KvCache:
             self._values[:, to, :, start : self.length] = source._values[:, taken, :, :length]
         self.starts[rows] = self.length - lengths
         self.num_rows = first + len(rows)
-        self._hide_padding(rows)
+        self._mark_visible(rows)
 
     def copy_rows(self, sources: Ints, targets: Ints) -> None:
         """Copy whole rows inside the cache; no row is both a source and a target."""
@@ -144,18 +188,20 @@ class KvCache:
         self._keys[:, target_index, :, live] = self._keys[:, source_index, :, live]
         self._values[:, target_index, :, live] = self._values[:, source_index, :, live]
         self.starts[targets] = self.starts[sources]
-        self._hide_padding(targets)
+        self._mark_visible(targets)
 
-    def _hide_padding(self, rows: Ints) -> None:
-        """Bring the bias of some rows in line with `starts`."""
-        if self._bias is None or not len(rows):
-            return
-        starts = self._index(self.starts[rows]).unsqueeze(1)
-        hidden = torch.arange(self.columns, device=self._bias.device) < starts
-        lowest = torch.finfo(self._bias.dtype).min
-        self._bias[self._index(rows), 0, 0] = torch.zeros_like(hidden, dtype=self._bias.dtype).masked_fill_(
-            hidden, lowest
-        )
+    def _new_bias(self, like: Tensor) -> Tensor:
+        """[rows, 1, 1, columns], all hidden."""
+        return like.new_full((self.rows, 1, 1, self.columns), torch.finfo(like.dtype).min)
+
+    def _mark_visible(self, rows: Ints) -> None:
+        """Bring the bias of some rows in line with `starts` and `length`."""
+        assert self._bias is not None, "a cache without keys has no bias"
+        columns = np.arange(self.columns)
+        hidden = (columns < self.starts[rows][:, None]) | (columns >= self.length)
+        bias = torch.zeros(len(rows), self.columns, dtype=self._bias.dtype, device=self._bias.device)
+        bias.masked_fill_(torch.from_numpy(hidden).to(bias.device), torch.finfo(bias.dtype).min)
+        self._bias[self._index(rows), 0, 0] = bias
 
     def _index(self, rows: Ints) -> Tensor:
         index = torch.from_numpy(rows)
@@ -209,3 +255,7 @@ class _Layer(CacheLayerMixin):
     def get_max_cache_shape(self) -> int:
         """The name of `get_max_length` in transformers before 5.24."""
         return -1
+
+
+def _whole_blocks(columns: int) -> int:
+    return -(-columns // _BLOCK) * _BLOCK

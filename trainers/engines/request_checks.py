@@ -39,8 +39,8 @@ def check_requests(
         if request.adapter is not None and request.adapter not in adapters:
             msg = f"{name} wants adapter {request.adapter!r}; expected None or one of {tuple(adapters)!r}: add it first"
             raise ValueError(msg)
-        if request.seed < 0:
-            msg = f"{name} has seed={request.seed!r}; expected 0 or more"
+        if not 0 <= request.seed < 2**64:
+            msg = f"{name} has seed={request.seed!r}; expected 0 to 2**64 - 1"
             raise ValueError(msg)
         check_sampling(request.sampling, name)
         taken.add(request.request_id)

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from trainers.engines.base import Completion, FinishReason, Request
-from trainers.engines.sampling import Draw, Floats, Ints, uniforms
+from trainers.engines.sampling import Draw, Floats, Ints, Seeds, uniforms
 
 __all__ = ["RowTable"]
 
@@ -37,7 +37,7 @@ class RowTable:
         self._limit: Ints = np.zeros(num_slots, dtype=np.int64)
         self._tokens: Ints = np.zeros((num_slots, 16), dtype=np.int64)
         self._logprobs: Floats = np.zeros((num_slots, 16))
-        self._uniform: Floats = np.zeros((num_slots, 16))
+        self._seeds: Seeds = np.zeros(num_slots, dtype=np.uint64)
         self._is_eos = np.zeros(vocabulary, dtype=np.bool_)
         self._is_eos[list(eos_token_ids)] = True
         self._free = list(range(num_slots))[::-1]
@@ -58,7 +58,6 @@ class RowTable:
         if limit > self._tokens.shape[1]:
             wider = [(0, 0), (0, max(limit, 2 * self._tokens.shape[1]) - self._tokens.shape[1])]
             self._tokens, self._logprobs = np.pad(self._tokens, wider), np.pad(self._logprobs, wider)
-            self._uniform = np.pad(self._uniform, wider)
         slot = self._free.pop()
         sampling = request.sampling
         self._requests[slot] = (request, submitted)
@@ -67,8 +66,7 @@ class RowTable:
         self.top_k[slot] = sampling.top_k
         self.deadline[slot] = np.inf if request.deadline_s is None else submitted + request.deadline_s
         self._count[slot], self._limit[slot] = 0, limit
-        if sampling.temperature > 0:
-            self._uniform[slot, :limit] = uniforms(request.seed, limit)
+        self._seeds[slot] = request.seed
         return slot
 
     def request_id(self, slot: int) -> str:
@@ -79,7 +77,7 @@ class RowTable:
 
     def next_uniform(self, slots: Ints) -> Floats:
         """[B] the random number of each slot's next token."""
-        return self._uniform[slots, self._count[slots]]
+        return uniforms(self._seeds[slots], self._count[slots])
 
     def record(self, slots: Ints, drawn: Draw) -> dict[int, FinishReason]:
         """Append one token to each slot; the slots that ended by it, with the reason.

@@ -10,11 +10,16 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Bools", "Draw", "Floats", "Ints", "draw", "inverse_cdf", "truncate", "uniforms"]
+__all__ = ["Bools", "Draw", "Floats", "Ints", "Seeds", "draw", "inverse_cdf", "truncate", "uniforms"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Seeds = npt.NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ONE = np.uint64(1)
+_UNUSED_BITS = np.uint64(11)
 
 
 @dataclass(frozen=True)
@@ -27,17 +32,28 @@ class Draw:
     """[B] float64, natural log, under the distribution drawn from; NaN where a row's logits were not finite numbers."""
 
 
-def uniforms(seed: int, count: int) -> Floats:
-    """The random numbers one request consumes, one a token.
+def uniforms(seeds: Seeds, positions: Ints) -> Floats:
+    """The random number behind each token: a function of the request's seed and the token's place alone.
+
+    Source: SplitMix64 (Steele, Lea and Flood 2014, doi 10.1145/2660193.2660195), started at the mixed seed; a generator
+    object for each request would cost more than sampling a short completion.
 
     Args:
-        seed: Seed of the request, >= 0.
-        count: How many tokens the request can have.
+        seeds: [B] uint64.
+        positions: [B] index of the token in its completion.
 
     Returns:
-        [count] float64 in [0, 1); the first k of a longer draw equal a draw of k.
+        [B] float64 in [0, 1), multiples of 2**-53.
     """
-    return np.random.Generator(np.random.PCG64(seed)).random(count)
+    state = _mix(seeds + _GOLDEN) + (positions.astype(np.uint64) + _ONE) * _GOLDEN
+    return (_mix(state) >> _UNUSED_BITS).astype(np.float64) * 2.0**-53
+
+
+def _mix(state: Seeds) -> Seeds:
+    """The output function of SplitMix64; a bijection of 64 bits."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
 
 
 def draw(logits: "Tensor", uniform: Floats, *, temperature: Floats, top_p: Floats, top_k: Ints) -> Draw:
@@ -105,7 +121,7 @@ def inverse_cdf(logprobs: "Tensor", uniform: "Tensor") -> "Tensor":
     Returns:
         [B] int64; rows with NaN logprobs give some token in range.
     """
-    cumulative = logprobs.double().exp_().cumsum(-1)
+    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
     # Below the rounded total, so that the search ends at or before the last token of positive probability.
     target = torch.minimum(uniform.unsqueeze(1) * total, torch.nextafter(total, torch.zeros_like(total)))

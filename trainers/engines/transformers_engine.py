@@ -126,7 +126,8 @@ class TransformersEngine:
     def poll(self) -> list[Completion]:
         """Completions that ended since the last poll; works until there is one, [] when nothing is in flight."""
         if self._in_flight and not self._ended:
-            with torch.no_grad(), sampling_mode(self.model), self._switch.restored():
+            with torch.inference_mode(), sampling_mode(self.model), self._switch.restored():
+                self._decoder.refresh()
                 while not self._ended:
                     self._advance()
         ended, self._ended = self._ended, []
@@ -135,9 +136,10 @@ class TransformersEngine:
     def cancel(self, request_ids: Sequence[str]) -> None:
         """Drop requests; each comes back once as `cancelled`, with the tokens it had. Unknown ids are ignored."""
         wanted = set(request_ids) & self._in_flight
-        for batch in self._batches.values():
-            slots = [slot for slot in batch.slots.tolist() if self._table.request_id(slot) in wanted]
-            self._drop(batch, slots, "cancelled")
+        with torch.inference_mode():  # the cache was made in it
+            for batch in self._batches.values():
+                slots = [slot for slot in batch.slots.tolist() if self._table.request_id(slot) in wanted]
+                self._drop(batch, slots, "cancelled")
         self._drop_waiting({entry[0].request_id for entry in self._waiting} & wanted, "cancelled")
 
     def sync(self, weights: "Mapping[str, Tensor]", version: int, adapter: str | None = None) -> None:
@@ -156,6 +158,8 @@ class TransformersEngine:
             copy_base(self.model, weights)
         else:
             copy_adapter(self.model, weights, adapter)
+        with torch.inference_mode():
+            self._decoder.refresh(force=True)
         self.version = version
 
     def close(self) -> None:
