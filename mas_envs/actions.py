@@ -28,13 +28,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
 _BOX = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_PLAIN_CONTENT = re.compile(r"([^{}\\]*)\}")
 _CHAT_MARKER = re.compile(r"<([|\uff5c][^<>\n]{0,64}[|\uff5c])>")
 _TEMPLATE_MARKER = re.compile(
-    r"<(/?(?:s|bos|eos|pad|start_of_turn|end_of_turn|start_header_id|end_header_id|end_of_text|eot_id))>"
-    r"|<<(/?SYS)>>"
-    r"|\[(/?INST)\]",
+    r"<(?:(?=[/a-z])"  # a quick look before the long list
+    r"(/?(?:s|bos|eos|pad|start_of_turn|end_of_turn|start_header_id|end_header_id|end_of_text|eot_id))>"
+    r"|<(/?SYS)>>)",
     re.IGNORECASE,
 )
+_INSTRUCTION_MARKER = re.compile(r"\[(/?INST)\]", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ def parse_boxed(text: str) -> Parsed:
     starts = [box.end() for box in _BOX.finditer(visible)]
     if not starts:
         return Parsed(None, False, r"no \boxed{...} after the thoughts")
+    plain = _PLAIN_CONTENT.match(visible, starts[-1])
+    if plain and plain.group(1).strip():
+        return Parsed(plain.group(1), True)  # nothing to balance, as in most answers
     closings = _closing_braces(visible, starts)
     if closings[-1] is None:
         return Parsed(None, False, r"the last \boxed{ is not closed")
@@ -164,7 +169,9 @@ def defuse(text: str, tags: Iterable[str] = PROTOCOL_TAGS) -> str:
         if "<" in text:
             text = pattern.sub(_square, text)
             text = _CHAT_MARKER.sub(r"[\1]", text)
-        text = _TEMPLATE_MARKER.sub(_defused_marker, text)
+            text = _TEMPLATE_MARKER.sub(_defused_marker, text)
+        if "[" in text:
+            text = _INSTRUCTION_MARKER.sub(r"(\1)", text)
     return text
 
 
@@ -189,14 +196,14 @@ def _square(tag: re.Match[str]) -> str:
 
 
 def _defused_marker(marker: re.Match[str]) -> str:
-    angle, system, instruction = marker.groups()
-    return f"[{angle}]" if angle else f"[[{system}]]" if system else f"({instruction})"
+    angle, system = marker.groups()
+    return f"[{angle}]" if angle else f"[[{system}]]"
 
 
 @functools.lru_cache(maxsize=256)
 def _tag_pattern(tags: tuple[str, ...]) -> re.Pattern[str]:
     names = "|".join(re.escape(tag) for tag in dict.fromkeys(tags))
-    return re.compile(rf"<\s{{0,8}}/?\s{{0,8}}(?:{names})\s{{0,8}}/?>", re.IGNORECASE)
+    return re.compile(rf"<\s{{0,8}}+/?+\s{{0,8}}+(?:{names})\s{{0,8}}/?>", re.IGNORECASE)  # `+`: no backtracking
 
 
 @functools.lru_cache(maxsize=256)

@@ -226,7 +226,8 @@ class ConversationEnv(AECEnv[str, Observation, str]):
 
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, dict[str, Any]]:
         """Observation, reward since its last turn, terminated, truncated and info of the selected agent."""
-        self._check_running("last")
+        if not self.agents:
+            raise self._not_running("last")
         agent_id = self.agent_selection
         return (
             self.observe(agent_id) if observe else None,
@@ -243,7 +244,8 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             EpisodeOrderError: Before `reset` or after the end of the episode.
             InvalidActionError: If the action is not a string; nothing has changed then.
         """
-        self._check_running("step")
+        if not self.agents:
+            raise self._not_running("step")
         agent_id = self.agent_selection
         if self.terminations[agent_id] or self.truncations[agent_id]:
             if action is not None:
@@ -263,7 +265,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         self._turns.append(Turn(agent_id, text, valid, fault or outcome.reason))
         self._pay(agent_id, outcome, valid)
         self._valid[agent_id] = valid
-        self._errors = dict.fromkeys(self.possible_agents, outcome.error)
+        self._errors = dict.fromkeys(self.agents, outcome.error)
         if fault and outcome.error is None:
             self._errors[agent_id] = fault
         self._go_on(outcome)
@@ -292,11 +294,10 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             return self.tasks[int(self.np_random.integers(len(self.tasks)))]
         return choice if isinstance(choice, Task) else self.tasks.at(choice)
 
-    def _check_running(self, call: str) -> None:
+    def _not_running(self, call: str) -> EpisodeOrderError:
         if self._task is None:
-            raise EpisodeOrderError(f"{call}() of {self.name} before reset(); call reset() first")
-        if not self.agents:
-            raise EpisodeOrderError(f"{call}() of {self.name} after the end of the episode; call reset() to start anew")
+            return EpisodeOrderError(f"{call}() of {self.name} before reset(); call reset() first")
+        return EpisodeOrderError(f"{call}() of {self.name} after the end of the episode; call reset() to start anew")
 
     def _pay(self, agent_id: str, outcome: Outcome, valid: bool) -> None:
         """Book the rewards of one turn: into `rewards` for this step, and on top of what `last()` will report."""
@@ -344,7 +345,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         self.infos = {
             agent_id: {
                 "valid_action": self._valid[agent_id],
-                "reward_terms": dict(self._terms[agent_id]),
+                "reward_terms": self._terms[agent_id].copy(),
                 "task_id": task.id,
                 "source": task.source,
                 "turn": turn,
