@@ -1,6 +1,6 @@
 """Which LoRA adapter of a shared model is active while one engine samples, and putting things back afterwards."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,9 +48,9 @@ class AdapterSwitch:
 
 
 @contextmanager
-def sampling_mode(model: Any) -> Iterator[None]:
-    """Run the body with every module in eval mode, and put exactly those that were training back."""
-    training = [module for module in model.modules() if module.training]
+def sampling_mode(modules: Iterable[Any]) -> Iterator[None]:
+    """Run the body with all of the modules in eval mode, and put exactly those that were training back."""
+    training = [module for module in modules if module.training]
     for module in training:
         module.training = False
     try:

@@ -171,10 +171,11 @@ class KvCache:
             self._bias = self._new_bias(self._values)
         for length in np.unique(lengths):
             same = lengths == length
-            to, start = self._index(rows[same]), self.length - int(length)
+            columns = slice(self.length - int(length), self.length)
+            to = slice(first, first + len(rows)) if same.all() else self._index(rows[same])
             taken = self._index(source_rows[same])
-            self._keys[:, to, :, start : self.length] = source._keys[:, taken, :, :length]
-            self._values[:, to, :, start : self.length] = source._values[:, taken, :, :length]
+            self._keys[:, to, :, columns] = source._keys[:, :, :, :length].index_select(1, taken)
+            self._values[:, to, :, columns] = source._values[:, :, :, :length].index_select(1, taken)
         self.starts[rows] = self.length - lengths
         self.num_rows = first + len(rows)
         self._mark_visible(rows)

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from trainers.engines.base import Completion, FinishReason, Request
-from trainers.engines.sampling import Draw, Floats, Ints, Seeds, uniforms
+from trainers.engines.sampling import Draw, Floats, Ints, Seeds, stream, uniforms
 
 __all__ = ["RowTable"]
 
@@ -37,7 +37,7 @@ class RowTable:
         self._limit: Ints = np.zeros(num_slots, dtype=np.int64)
         self._tokens: Ints = np.zeros((num_slots, 16), dtype=np.int64)
         self._logprobs: Floats = np.zeros((num_slots, 16))
-        self._seeds: Seeds = np.zeros(num_slots, dtype=np.uint64)
+        self._streams: Seeds = np.zeros(num_slots, dtype=np.uint64)
         self._is_eos = np.zeros(vocabulary, dtype=np.bool_)
         self._is_eos[list(eos_token_ids)] = True
         self._free = list(range(num_slots))[::-1]
@@ -66,7 +66,7 @@ class RowTable:
         self.top_k[slot] = sampling.top_k
         self.deadline[slot] = np.inf if request.deadline_s is None else submitted + request.deadline_s
         self._count[slot], self._limit[slot] = 0, limit
-        self._seeds[slot] = request.seed
+        self._streams[slot] = stream(request.seed)
         return slot
 
     def request_id(self, slot: int) -> str:
@@ -77,7 +77,7 @@ class RowTable:
 
     def next_uniform(self, slots: Ints) -> Floats:
         """[B] the random number of each slot's next token."""
-        return uniforms(self._seeds[slots], self._count[slots])
+        return uniforms(self._streams[slots], self._count[slots])
 
     def record(self, slots: Ints, drawn: Draw) -> dict[int, FinishReason]:
         """Append one token to each slot; the slots that ended by it, with the reason.

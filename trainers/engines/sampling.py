@@ -10,16 +10,17 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Bools", "Draw", "Floats", "Ints", "Seeds", "draw", "inverse_cdf", "truncate", "uniforms"]
+__all__ = ["Bools", "Draw", "Floats", "Ints", "Seeds", "draw", "inverse_cdf", "stream", "truncate", "uniforms"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Seeds = npt.NDArray[np.uint64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ONE = np.uint64(1)
-_UNUSED_BITS = np.uint64(11)
+_WORD = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_FACTOR_1 = 0xBF58476D1CE4E5B9
+_FACTOR_2 = 0x94D049BB133111EB
 
 
 @dataclass(frozen=True)
@@ -32,28 +33,32 @@ class Draw:
     """[B] float64, natural log, under the distribution drawn from; NaN where a row's logits were not finite numbers."""
 
 
-def uniforms(seeds: Seeds, positions: Ints) -> Floats:
-    """The random number behind each token: a function of the request's seed and the token's place alone.
+def stream(seed: int) -> int:
+    """Where the random numbers of a seed start, both in [0, 2**64)."""
+    state = (seed + _GOLDEN) & _WORD
+    state = ((state ^ (state >> 30)) * _FACTOR_1) & _WORD
+    state = ((state ^ (state >> 27)) * _FACTOR_2) & _WORD
+    return state ^ (state >> 31)
+
+
+def uniforms(streams: Seeds, positions: Ints) -> Floats:
+    """The random number behind each token: a function of the request's stream and the token's place alone.
 
     Source: SplitMix64 (Steele, Lea and Flood 2014, doi 10.1145/2660193.2660195), started at the mixed seed; a generator
     object for each request would cost more than sampling a short completion.
 
     Args:
-        seeds: [B] uint64.
+        streams: [B] uint64, each from `stream`.
         positions: [B] index of the token in its completion.
 
     Returns:
         [B] float64 in [0, 1), multiples of 2**-53.
     """
-    state = _mix(seeds + _GOLDEN) + (positions.astype(np.uint64) + _ONE) * _GOLDEN
-    return (_mix(state) >> _UNUSED_BITS).astype(np.float64) * 2.0**-53
-
-
-def _mix(state: Seeds) -> Seeds:
-    """The output function of SplitMix64; a bijection of 64 bits."""
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
+    state = streams + (positions + 1).astype(np.uint64) * np.uint64(_GOLDEN)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(_FACTOR_1)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(_FACTOR_2)
+    bits: Seeds = (state ^ (state >> np.uint64(31))) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
 
 
 def draw(logits: "Tensor", uniform: Floats, *, temperature: Floats, top_p: Floats, top_k: Ints) -> Draw:

@@ -93,6 +93,7 @@ class TransformersEngine:
             FusedDecoder(model) if fused or (fused is None and can_fuse(model)) else ModuleDecoder(model)
         )
         self._device = next(model.parameters()).device
+        self._modules = () if adapter_names(model) else tuple(model.modules())  # adapters may be added later
         self._switch = AdapterSwitch(model)
         self._table = RowTable(num_slots=max_rows, vocabulary=vocabulary, eos_token_ids=tuple(eos_token_ids))
         self._batches: dict[str | None, DecodeBatch] = {}
@@ -126,7 +127,7 @@ class TransformersEngine:
     def poll(self) -> list[Completion]:
         """Completions that ended since the last poll; works until there is one, [] when nothing is in flight."""
         if self._in_flight and not self._ended:
-            with torch.inference_mode(), sampling_mode(self.model), self._switch.restored():
+            with torch.inference_mode(), sampling_mode(self._modules or self.model.modules()), self._switch.restored():
                 self._decoder.refresh()
                 while not self._ended:
                     self._advance()

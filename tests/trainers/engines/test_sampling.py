@@ -1,5 +1,7 @@
 """Sampling maths against hand-made distributions and the filters of transformers."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-from trainers.engines.sampling import Draw, draw, inverse_cdf, truncate, uniforms
+from trainers.engines.sampling import Draw, Floats, draw, inverse_cdf, stream, truncate, uniforms
 
 
 def draw_one(logits: list[float], uniform: float, *, temperature: float = 1.0) -> Draw:
@@ -20,20 +22,34 @@ def draw_one(logits: list[float], uniform: float, *, temperature: float = 1.0) -
     )
 
 
+def numbers(seeds: Iterable[int], places: Iterable[int]) -> Floats:
+    starts = np.array([stream(seed) for seed in seeds], dtype=np.uint64)
+    return uniforms(starts, np.array(list(places), dtype=np.int64))
+
+
+def test_the_first_numbers_of_seed_zero_are_those_of_splitmix64_from_its_mixed_start() -> None:
+    assert stream(0) == 0xE220A8397B1DCDAF  # the first output of SplitMix64 seeded with 0, as published
+    second = uniforms(np.zeros(1, dtype=np.uint64), np.array([1]))[0]
+    assert second == (0x6E789E6AA1B965F4 >> 11) * 2.0**-53
+
+
 def test_random_numbers_depend_on_the_seed_and_the_place_alone() -> None:
-    seeds, places = np.array([5, 6, 5, 2**64 - 1], dtype=np.uint64), np.array([0, 0, 1, 0])
-    together = uniforms(seeds, places)
-    assert [uniforms(seeds[index : index + 1], places[index : index + 1])[0] for index in range(4)] == together.tolist()
-    assert len(set(together.tolist())) == 4
+    seeds, places = (5, 6, 5, 2**64 - 1), (0, 0, 1, 0)
+    together = numbers(seeds, places).tolist()
+    assert [numbers([seed], [place])[0] for seed, place in zip(seeds, places, strict=True)] == together
+    assert len(set(together)) == 4
 
 
 def test_random_numbers_look_uniform_along_seeds_and_along_places() -> None:
-    count = np.arange(20_000)
-    for seeds, places in ((count, 0 * count), (0 * count, count), (count // 8, count % 8)):
-        numbers = uniforms(seeds.astype(np.uint64), places)
-        assert ((numbers >= 0) & (numbers < 1)).all()
-        assert np.histogram(numbers, bins=20, range=(0, 1))[0] == pytest.approx(1000, abs=150)
-        assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
+    count = range(20_000)
+    for drawn in (
+        numbers(count, [0] * 20_000),
+        numbers([0] * 20_000, count),
+        numbers((i // 8 for i in count), (i % 8 for i in count)),
+    ):
+        assert ((drawn >= 0) & (drawn < 1)).all()
+        assert np.histogram(drawn, bins=20, range=(0, 1))[0] == pytest.approx(1000, abs=150)
+        assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.03
 
 
 @pytest.mark.parametrize(
