@@ -3,15 +3,15 @@
 from typing import Any
 
 from pettingzoo import AECEnv
-from pettingzoo.utils.wrappers import BaseWrapper
 
 from mas_envs.actions import mend_text
 from mas_envs.errors import InvalidActionError
+from mas_envs.wrappers.transparent import Transparent
 
 __all__ = ["ActionGuard"]
 
 
-class ActionGuard(BaseWrapper[str, Any, Any]):
+class ActionGuard(Transparent):
     """Cuts over-long actions, replaces what cannot be encoded, and refuses what is not text.
 
     For text environments of others; those built on `ConversationEnv` do this themselves. Every agent's infos get one
@@ -58,6 +58,9 @@ class ActionGuard(BaseWrapper[str, Any, Any]):
         Raises:
             InvalidActionError: If it is not a string, or not None for an agent that has ended; nothing has changed.
         """
+        if not self.is_running:
+            self.env.step(action)
+            return
         agent_id = self.env.agent_selection
         if self.env.terminations.get(agent_id) or self.env.truncations.get(agent_id):
             if action is not None:

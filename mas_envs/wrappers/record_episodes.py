@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pettingzoo import AECEnv
-from pettingzoo.utils.wrappers import BaseWrapper
 
 from mas_envs.conversation import Turn
 from mas_envs.tasks import Task
+from mas_envs.wrappers.transparent import Transparent
 
 __all__ = ["RecordEpisodes", "RecordedEpisode", "RecordedTurn", "read_episodes"]
 
@@ -59,7 +59,7 @@ class RecordedEpisode:
     """What failed outside the agents."""
 
 
-class RecordEpisodes(BaseWrapper[str, Any, Any]):
+class RecordEpisodes(Transparent):
     """Appends each episode to a file when it has ended, or is left in the middle by `reset` or `close`.
 
     A line is written in one piece, so environments in many threads and processes may share a file. Episodes without a
@@ -101,6 +101,9 @@ class RecordEpisodes(BaseWrapper[str, Any, Any]):
 
     def step(self, action: Any) -> None:
         """Take the selected agent's turn, and write the episode if that ended it."""
+        if not self.is_running:
+            self.env.step(action)
+            return
         agent_id = self.env.agent_selection
         is_turn = action is not None
         self._settle(agent_id)

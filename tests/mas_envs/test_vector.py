@@ -43,6 +43,15 @@ def test_open_turns_are_batched_by_agent() -> None:
     assert pending["solver_0"].observations == (envs.envs[0].observe("solver_0"), envs.envs[2].observe("solver_0"))
 
 
+def test_observations_are_those_of_the_present_turn() -> None:
+    envs = vector(1)
+    envs.reset(seed=0)
+    for action in (WRONG, REJECT):
+        envs.pending()
+        envs.step({0: action})
+    assert envs.pending()["solver_0"].observations == (envs.envs[0].observe("solver_0"),)
+
+
 def test_answers_of_an_agent_go_to_its_pending_turns_in_order() -> None:
     envs = vector(3)
     envs.reset(seed=0)

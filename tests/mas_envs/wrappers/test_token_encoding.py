@@ -113,6 +113,26 @@ def test_turn_ends_at_the_most_new_tokens() -> None:
     assert env.unwrapped.transcript[0].text == "abc"
 
 
+def test_end_id_is_not_part_of_the_text() -> None:
+    env = TokenEncoding(math_loop(), Letters(), max_prompt_tokens=5, max_new_tokens=4)
+    env.reset(seed=0)
+    for token in [0, 1, Letters.eos_token_id]:
+        env.step(token)
+    assert env.unwrapped.transcript[0].text == "ab"
+
+
+def test_agent_is_shown_what_has_been_said_since_its_last_turn() -> None:
+    env = token_env(max_prompt_tokens=400)
+    env.reset(seed=0)
+    for agent_id in env.possible_agents:
+        env.observe(agent_id)
+    for token in tokens_of("hm"):
+        env.step(token)
+    for agent_id in env.possible_agents:
+        prompt = ByteTokenizer().encode(plain_prompt(env.env.observe(agent_id)["messages"]))
+        assert env.observe(agent_id).tolist() == ([0] * 400 + prompt)[-400:]
+
+
 def test_end_id_alone_is_an_empty_turn() -> None:
     env = token_env()
     env.reset(seed=0)
