@@ -18,8 +18,8 @@ Mate = Callable[[tuple[Message, ...]], str]
 class SingleAgentView(OwnBooks):
     """An environment with one agent; whenever another is to speak, its mate function speaks for it at once.
 
-    `rewards` holds what the agent earned from its action until its next turn, the mates' turns included. The episode
-    ends when the environment inside ends for everyone.
+    `rewards` holds what the agent earned from its action until its next turn, the mates' turns included; `turn` in its
+    infos counts its own turns. The episode ends when the environment inside ends for everyone.
 
     >>> import mas_envs
     >>> env = mas_envs.make("MathLoop-v0")
@@ -49,6 +49,7 @@ class SingleAgentView(OwnBooks):
         self.action_spaces = {agent_id: env.action_space(agent_id)}
         self.agent_selection = agent_id
         self._mates = dict(mates)
+        self._num_turns = 0
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start an episode, and let the mates speak until it is the agent's turn."""
@@ -56,6 +57,7 @@ class SingleAgentView(OwnBooks):
         self._has_reset = True
         agent_id = self.agent_selection
         self.agents = [agent_id]
+        self._num_turns = 0
         self._note_state()
         self.rewards = {agent_id: float(self.env.rewards.get(agent_id, 0.0))}
         self._cumulative_rewards = {agent_id: float(self.env._cumulative_rewards.get(agent_id, 0.0))}
@@ -80,6 +82,7 @@ class SingleAgentView(OwnBooks):
             self._was_dead_step(action)
             return
         self.env.step(action)
+        self._num_turns += 1
         reward = self._earned() + self._play_mates()
         self._book(agent_id, {agent_id: reward})
 
@@ -108,7 +111,8 @@ class SingleAgentView(OwnBooks):
         if agent_id in self.env.agents:
             self.terminations = {agent_id: self.env.terminations[agent_id]}
             self.truncations = {agent_id: self.env.truncations[agent_id]}
-            self.infos = {agent_id: self.env.infos[agent_id]}
+            info = self.env.infos[agent_id]
+            self.infos = {agent_id: {**info, "turn": self._num_turns} if "turn" in info else info}
 
 
 def _check_mates(agent_ids: list[str], agent_id: str, mates: Mapping[str, Mate]) -> None:

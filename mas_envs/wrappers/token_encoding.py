@@ -172,6 +172,8 @@ class TokenEncoding(OwnBooks):
         self._turn.append(token)
         if token != self._end and len(self._turn) < self.max_new_tokens:
             self._book(agent_id, dict.fromkeys(self.agents, 0.0))
+            if "reward_terms" in self.infos[agent_id]:
+                self.infos[agent_id] = {**self.infos[agent_id], "reward_terms": {}}  # parts of what last() reports
             return
         ids = self._turn[:-1] if token == self._end else self._turn
         self._turn, self._prompts = [], {}

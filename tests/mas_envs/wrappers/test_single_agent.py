@@ -105,6 +105,16 @@ def test_several_mates_play_in_turn() -> None:
     assert view.infos["aggregator_0"]["success"] is True
 
 
+def test_turns_of_the_agent_alone_are_counted() -> None:
+    view = solver_view()
+    view.reset(seed=0)
+    counts = [view.infos["solver_0"]["turn"]]
+    for _ in range(2):
+        view.step(WRONG)
+        counts.append(view.infos["solver_0"]["turn"])
+    assert counts == [0, 1, 2]
+
+
 def test_infos_at_the_end_hold_success() -> None:
     view = SingleAgentView(math_loop(), "solver_0", {"verifier_0": approves})
     view.reset(seed=0)

@@ -161,6 +161,15 @@ def test_no_reward_flows_within_a_turn() -> None:
     assert env.last()[1] == 0.0
 
 
+def test_reward_terms_are_the_parts_of_the_reward_also_within_a_turn() -> None:
+    env = token_env(reward="role")
+    env.reset(seed=0)
+    for token in [*tokens_of("no box"), *tokens_of("nothing"), *tokens_of("no box")]:
+        _, reward, _, _, info = env.last()
+        assert sum(info["reward_terms"].values()) == pytest.approx(reward)
+        env.step(token)
+
+
 def test_reward_waits_for_an_agent_while_another_plays_its_tokens() -> None:
     env = token_env(reward="role")
     env.reset(seed=0)
