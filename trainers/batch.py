@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trainers.returns import overlong_penalty
 from trainers.rollout import Rollout, TurnRecord
 
-__all__ = ["TrainingBatch", "TrainingRow", "is_trainable", "training_batch", "turn_rewards"]
+__all__ = ["Overlong", "TrainingBatch", "TrainingRow", "is_trainable", "training_batch", "turn_rewards"]
 
 OWN_TURN_TERMS = frozenset({"invalid"})
 """Reward terms that count for the turn they were charged to and for no earlier one: the format penalty."""
@@ -46,8 +47,28 @@ class TrainingBatch:
     """R rollout ids."""
     turn_indices: tuple[int, ...]
     """R positions among the agent's own turns of the episode, from 0."""
+    anchors: tuple[tuple[int, ...], ...]
+    """R states the turns were taken in, equal for equal prompts; for step-level estimators."""
     places: dict[tuple[str, int], int]
     """(rollout id, position in the episode) -> row, for transcripts."""
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """Soft penalty on completions that come near the limit; see `trainers.returns.overlong_penalty`."""
+
+    max_tokens: Mapping[str, int]
+    """Policy id -> most tokens of a completion."""
+    buffer: int
+    """Tokens over which the penalty grows."""
+    weight: float = 1.0
+    """What the full penalty costs, in the unit of rewards."""
+
+    def reward(self, turn: TurnRecord) -> float:
+        """The penalty of one turn, <= 0."""
+        limit = self.max_tokens[turn.policy_id]
+        lengths = [len(turn.reply.completion_ids)]
+        return self.weight * float(overlong_penalty(lengths, limit, min(self.buffer, limit))[0])
 
 
 def is_trainable(rollout: Rollout) -> bool:
@@ -55,7 +76,23 @@ def is_trainable(rollout: Rollout) -> bool:
     return rollout.status == "completed" or (rollout.status == "truncated" and rollout.error is None)
 
 
-def turn_rewards(turns: Sequence[TurnRecord], *, weights: Mapping[str, float], discount: float = 1.0) -> list[float]:
+Weights = Mapping[str, float | Mapping[str, float]]
+"""Reward term -> weight, or role or agent id -> (reward term -> weight); 1 where none is given."""
+
+
+def term_weight(weights: Weights, turn: TurnRecord, term: str) -> float:
+    """The weight of a reward term for the agent of a turn: its own entry, else its role's, else the common one."""
+    for owner in (turn.agent_id, turn.role):
+        own = weights.get(owner)
+        if isinstance(own, Mapping) and term in own:
+            return own[term]
+    common = weights.get(term, 1.0)
+    return common if isinstance(common, float | int) else 1.0
+
+
+def turn_rewards(
+    turns: Sequence[TurnRecord], *, weights: Weights, discount: float = 1.0, overlong: Overlong | None = None
+) -> list[float]:
     """The reward each turn of one episode is trained on: its own terms and the agent's later ones.
 
     With `discount` 1 every turn of an agent gets what the agent earned from then on, so an outcome reward reaches all
@@ -66,14 +103,17 @@ def turn_rewards(turns: Sequence[TurnRecord], *, weights: Mapping[str, float], d
 
     Args:
         turns: All turns of an episode, in order.
-        weights: Reward term -> weight; 1 where none is given.
+        weights: Reward term -> weight, for all agents or for one role or agent; 1 where none is given.
         discount: Weight of a reward one turn later of the same agent, in [0, 1].
+        overlong: Penalty on completions that nearly use up their tokens; None charges none.
     """
     later: dict[str, float] = {}
     rewards: list[float] = []
     for turn in reversed(turns):
-        weighted = {term: weights.get(term, 1.0) * amount for term, amount in turn.reward_terms.items()}
+        weighted = {term: term_weight(weights, turn, term) * amount for term, amount in turn.reward_terms.items()}
         own = sum(amount for term, amount in weighted.items() if term in OWN_TURN_TERMS)
+        if overlong is not None:
+            own += overlong.reward(turn)
         shared = sum(amount for term, amount in weighted.items() if term not in OWN_TURN_TERMS)
         later[turn.agent_id] = shared + discount * later.get(turn.agent_id, 0.0)
         rewards.append(later[turn.agent_id] + own)
@@ -84,16 +124,18 @@ def training_batch(
     rollouts: Sequence[Rollout],
     trained_policies: frozenset[str],
     *,
-    weights: Mapping[str, float],
+    weights: Weights,
     discount: float = 1.0,
+    overlong: Overlong | None = None,
 ) -> TrainingBatch:
     """The rows of trainable rollouts; turns of frozen policies give rewards but no rows, empty completions none.
 
     Args:
         rollouts: Rollouts of one iteration.
         trained_policies: Ids of the policies that learn.
-        weights: Reward term -> weight.
-        discount: See `turn_rewards`.
+        weights: See `turn_rewards`, as for the next two.
+        discount: Weight of a reward one turn later.
+        overlong: Penalty on long completions.
     """
     rows: list[TrainingRow] = []
     rewards: list[float] = []
@@ -101,7 +143,7 @@ def training_batch(
     places: dict[tuple[str, int], int] = {}
     for rollout in filter(is_trainable, rollouts):
         own_turns: dict[str, int] = {}
-        earned = turn_rewards(rollout.turns, weights=weights, discount=discount)
+        earned = turn_rewards(rollout.turns, weights=weights, discount=discount, overlong=overlong)
         for position, (turn, reward) in enumerate(zip(rollout.turns, earned, strict=True)):
             own_index = own_turns[turn.agent_id] = own_turns.get(turn.agent_id, -1) + 1
             if turn.policy_id not in trained_policies or not turn.reply.completion_ids:
@@ -125,5 +167,6 @@ def training_batch(
         agent_ids=tuple(key[1] for key in keys),
         rollout_ids=tuple(key[2] for key in keys),
         turn_indices=tuple(key[3] for key in keys),
+        anchors=tuple(row.prompt_ids for row in rows),
         places=places,
     )

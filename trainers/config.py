@@ -14,8 +14,13 @@ from mas_envs.errors import MasEnvsError
 __all__ = [
     "AlgorithmSettings",
     "CheckpointSettings",
+    "DynamicSamplingSettings",
     "EnvSettings",
     "EvaluationSettings",
+    "ImportanceSettings",
+    "KlSettings",
+    "LoraSettings",
+    "OverlongSettings",
     "PolicySettings",
     "RolloutSettings",
     "SamplingSettings",
@@ -77,6 +82,17 @@ class SamplingSettings(_Section):
     top_k: Annotated[int, Field(ge=0)] = 0
 
 
+class LoraSettings(_Section):
+    """A low-rank adapter; policies with the same `model` and an adapter share one copy of the base in memory."""
+
+    rank: Count = 16
+    alpha: Positive = 32.0
+    """Scale of the adapter's output, divided by the rank."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    targets: str | list[str] = "all-linear"
+    """Names of the layers that get an adapter, or `all-linear`."""
+
+
 class PolicySettings(_Section):
     """One policy: weights, how they are trained and how they sample."""
 
@@ -85,6 +101,8 @@ class PolicySettings(_Section):
     dtype: Literal["float32", "bfloat16"] = "float32"
     frozen: bool = False
     """A team-mate that acts and is not trained."""
+    lora: LoraSettings | None = None
+    """Train an adapter of this size instead of the weights; None trains the weights."""
     lr: Positive = 1e-6
     """Peak learning rate of AdamW."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -97,6 +115,42 @@ class PolicySettings(_Section):
     sampling: SamplingSettings = SamplingSettings()
 
 
+class KlSettings(_Section):
+    """A penalty that keeps a policy near where it started (for an adapter: near its base)."""
+
+    coef: Annotated[float, Field(ge=0.0)] = 0.0
+    """Weight of the penalty, per token; 0 needs no reference."""
+    estimate: Literal["k1", "k2", "k3"] = "k3"
+    """See `trainers.kl.kl_tokens`."""
+
+
+class ImportanceSettings(_Section):
+    """Correction for the gap between the engine that sampled and the learner; see `trainers.importance`."""
+
+    mode: Literal["off", "truncate", "mask"] = "off"
+    level: Literal["token", "sequence"] = "token"
+    cap: Positive = 2.0
+
+
+class DynamicSamplingSettings(_Section):
+    """Groups whose rollouts all earn the same are dropped and other tasks drawn instead.
+
+    Source: DAPO, arXiv 2503.14476, section 3.2.
+    """
+
+    enabled: bool = False
+    max_refills: Count = 3
+    """Times per iteration that dropped groups are drawn anew; then the iteration goes on with fewer groups."""
+
+
+class OverlongSettings(_Section):
+    """A penalty that grows over the last tokens a completion may have; see `trainers.returns.overlong_penalty`."""
+
+    buffer: Annotated[int, Field(ge=0)] = 0
+    """Tokens over which it grows from 0 to 1; 0 is no penalty."""
+    weight: Annotated[float, Field(ge=0.0)] = 1.0
+
+
 class AlgorithmSettings(_Section):
     """Advantages and loss."""
 
@@ -106,12 +160,14 @@ class AlgorithmSettings(_Section):
     """Added to standard deviations; in the unit of rewards."""
     ddof: Literal[0, 1] = 1
     """1 is the sample standard deviation of the published code, 0 the paper's formula."""
-    lone: Literal["reward", "zero", "drop"] = "zero"
+    lone: Literal["reward", "zero", "drop", "formula"] = "zero"
     """What a statistic over a single sample gives; `reward` is the published rule."""
     min_std: Annotated[float, Field(ge=0.0)] = 1e-4
     """Standard deviations below this count as zero: the guard against agents without variance; 0 is no guard."""
     on_zero_std: Literal["zero", "group"] = "zero"
     """What the guard gives: no advantage, or the group's standard deviation."""
+    step_weight: float = 1.0
+    """Weight of the step-level part of `gigpo`."""
     loss: str = "ppo"
     """A registered loss: ppo, gspo, cispo, reinforce, ..."""
     clip_low: Positive = 0.2
@@ -124,8 +180,17 @@ class AlgorithmSettings(_Section):
     """Optimizer steps per iteration: the batch is cut into this many minibatches."""
     discount: Share = 1.0
     """Weight of a reward one turn later of the same agent."""
-    reward_weights: dict[str, float] = {}
-    """Weight of a reward term by name; 1 where none is given."""
+    reward_weights: dict[str, float | dict[str, float]] = {}
+    """Weight of a reward term by name, `{invalid: 2.0}`, or for one role or agent, `{verifier: {verdict: 0.5}}`; 1
+    where none is given."""
+    kl: KlSettings = KlSettings()
+    entropy_coef: Annotated[float, Field(ge=0.0)] = 0.0
+    """Weight of the entropy bonus, per token."""
+    importance: ImportanceSettings = ImportanceSettings()
+    dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
+    overlong: OverlongSettings = OverlongSettings()
+    max_bad_updates: Count = 3
+    """Stop after this many updates in a row whose loss or gradient is not finite."""
 
 
 class RolloutSettings(_Section):
@@ -192,6 +257,8 @@ class CheckpointSettings(_Section):
     every: Annotated[int, Field(ge=0)] = 20
     """Iterations between checkpoints; 0 writes one at the end only."""
     keep_last: Count = 3
+    keep_best: bool = True
+    """Also keep the policies as they were at the best evaluation, in `best/`."""
 
 
 class Settings(_Section):
@@ -206,7 +273,7 @@ class Settings(_Section):
     env: EnvSettings
     policies: dict[str, PolicySettings]
     agents: dict[str, str]
-    """Role or agent id -> policy id; an agent id counts more than its role."""
+    """Agent id, pattern such as `solver_*`, or role -> policy id, in falling order of weight."""
     tiny_model: TinyModelSettings = TinyModelSettings()
     warm_start: WarmStartSettings | None = None
     algorithm: AlgorithmSettings = AlgorithmSettings()
@@ -215,6 +282,8 @@ class Settings(_Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     transcripts_per_iteration: Annotated[int, Field(ge=0)] = 8
     """Rollouts of each iteration that are kept word for word."""
+    prices: dict[str, float] = {}
+    """Policy id -> price of a million tokens, for the cost in evaluations; any currency."""
     token_budget: Count = 16_384
     """Tokens of one microbatch, padding included."""
 
@@ -224,6 +293,12 @@ class Settings(_Section):
             if policy_id not in self.policies:
                 raise ValueError(
                     f"agents.{agent}={policy_id!r} is not a policy; expected one of {', '.join(self.policies)}"
+                )
+        for policy_id, policy in self.policies.items():
+            if policy.frozen and policy.lora is not None:
+                raise ValueError(
+                    f"policies.{policy_id} is frozen and has 'lora': an adapter that is not trained does nothing; "
+                    "remove one of the two"
                 )
         if unused := sorted(set(self.policies) - set(self.agents.values())):
             raise ValueError(f"policies.{unused[0]} is used by no agent; assign it under 'agents', or remove it")

@@ -1,7 +1,9 @@
 """One policy's learner: gradients that do not depend on how rows are cut, and the norm each agent contributes."""
 
+import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,14 @@ from torch import Tensor
 
 from trainers.batch import TrainingRow
 from trainers.config import AlgorithmSettings, PolicySettings
-from trainers.logprobs import score_completions
-from trainers.losses import Clip, row_weights, token_losses
+from trainers.losses import row_weights
+from trainers.minibatch import Share, WeightedRow, backward, row_logprobs
 
-__all__ = ["AgentUpdate", "Learner", "PolicyUpdate"]
+__all__ = ["SPIKE_NORM", "AgentUpdate", "Learner", "PolicyUpdate"]
 
-_SPIKE_NORM = 5.0
+logger = logging.getLogger(__name__)
+
+SPIKE_NORM = 5.0
 """Updates with a larger gradient norm are counted. A fixed threshold: a running median hides lasting inflation."""
 
 
@@ -29,16 +33,22 @@ class AgentUpdate:
 
     grad_norms: list[float] = field(default_factory=list)
     """Norm of the agent's own gradient, before clipping, one per update."""
-    clip_frac: float = 0.0
-    """Share of its tokens at which the clip range decided."""
-    dual_clip_frac: float = 0.0
-    """Share of its tokens at which the dual clip decided."""
-    approx_kl: float = 0.0
-    """Mean old less new logprob of its tokens, nats."""
-    engine_gap: float = 0.0
-    """Mean absolute difference between the engine's and the learner's logprob, nats; over rows with an advantage."""
     entropy: float = 0.0
     """Mean negative behaviour logprob of its tokens, nats: the entropy of the policy as sampled."""
+    num_tokens: int = 0
+    """Completion tokens of the agent, over all updates."""
+    shares: list[Share] = field(default_factory=list)
+    """Sums over its tokens, one per update."""
+
+    def per_token(self, name: str) -> float:
+        """Mean over the agent's tokens of a sum that `Share` keeps; NaN without tokens."""
+        return sum(getattr(share, name) for share in self.shares) / self.num_tokens if self.num_tokens else float("nan")
+
+    @property
+    def engine_gap(self) -> float:
+        """Mean absolute difference between the engine's and the learner's logprob, nats; over tokens computed."""
+        computed = sum(share.num_tokens for share in self.shares)
+        return sum(share.engine_gap for share in self.shares) / computed if computed else float("nan")
 
 
 @dataclass
@@ -58,20 +68,8 @@ class PolicyUpdate:
 
     @property
     def over_threshold(self) -> int:
-        """Updates with a gradient norm over 5."""
-        return sum(norm > _SPIKE_NORM for norm in self.grad_norms)
-
-
-@dataclass(frozen=True)
-class _Weighted:
-    """A row of a minibatch with all that the loss needs of it."""
-
-    row: TrainingRow
-    advantage: float
-    weight: float
-    """Weight of each of its tokens in the minibatch's loss."""
-    old_logprobs: Tensor | None
-    """[T] before the first update; None: those of this very forward pass."""
+        """Updates with a gradient norm over `SPIKE_NORM`."""
+        return sum(norm > SPIKE_NORM for norm in self.grad_norms)
 
 
 class Learner:
@@ -82,12 +80,15 @@ class Learner:
         policy: Optimizer settings.
         algorithm: Loss settings.
         total_updates: Updates of the whole run, for the schedule.
-        token_budget: Tokens of one forward pass, padding included.
+        token_budget: Tokens of one forward pass, padding included; halved for good when memory runs out.
         temperature: Temperature the completions were sampled at.
         max_completion_tokens: The divisor of `seq-mean-token-sum-norm`.
+        parameters: What is trained, by name; None is every parameter of the model.
+        activate: Called before the model computes, to switch a shared model to this policy's adapter.
+        reference: Gives the reference model of the KL penalty; None without one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the values it uses, each by name
         self,
         model: Any,
         policy: PolicySettings,
@@ -97,17 +98,21 @@ class Learner:
         token_budget: int,
         temperature: float,
         max_completion_tokens: int,
+        parameters: Mapping[str, torch.nn.Parameter] | None = None,
+        activate: Callable[[], None] = lambda: None,
+        reference: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
         self.model = model
         self.num_updates = 0
+        self.token_budget = token_budget
         self._policy = policy
         self._algorithm = algorithm
-        self._clip = Clip(low=algorithm.clip_low, high=algorithm.clip_high, dual=algorithm.dual_clip)
         self._total_updates = max(1, total_updates)
-        self._token_budget = token_budget
         self._temperature = temperature if temperature > 0.0 else 1.0
         self._norm_tokens = max_completion_tokens
-        self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        self._parameters = dict(model.named_parameters()) if parameters is None else dict(parameters)
+        self._activate = activate
+        self._reference = reference
         self.optimizer = torch.optim.AdamW(
             self._parameters.values(), lr=policy.lr, betas=policy.betas, weight_decay=policy.weight_decay, fused=True
         )
@@ -123,18 +128,15 @@ class Learner:
         report = PolicyUpdate()
         if not rows:
             return report
-        self.model.train()
-        several = self._algorithm.num_updates > 1
-        old = self._logprobs_now(rows) if several else [None] * len(rows)
-        order = list(range(len(rows)))
-        if several:
-            order = np.random.default_rng(seed).permutation(len(rows)).tolist()
-        for part in np.array_split(np.array(order), min(self._algorithm.num_updates, len(rows))):
-            self._one_update([(rows[i], float(advantages[i]), old[i]) for i in part.tolist()], report)
-        for agent_id, mine in _by_agent(rows).items():
-            agent = report.agents.setdefault(agent_id, AgentUpdate())
-            logprobs = [value for row in mine for value in row.behaviour_logprobs]
-            agent.entropy = -sum(logprobs) / len(logprobs)
+        items = self._weightless(rows, advantages)
+        num_parts = min(self._algorithm.num_updates, len(rows))
+        order = np.random.default_rng(seed).permutation(len(rows)) if num_parts > 1 else np.arange(len(rows))
+        for part in np.array_split(order, num_parts):
+            self._one_update([items[index] for index in part.tolist()], report)
+        for agent_id, update in report.agents.items():
+            logprobs = [value for row in rows if row.agent_id == agent_id for value in row.behaviour_logprobs]
+            update.num_tokens = len(logprobs)
+            update.entropy = -sum(logprobs) / len(logprobs)
         return report
 
     def save(self, path: Path) -> None:
@@ -144,7 +146,7 @@ class Learner:
             for name, parameter in self._parameters.items()
             for key, value in self.optimizer.state.get(parameter, {}).items()
         }
-        save_file(state, path, metadata={"num_updates": str(self.num_updates)})
+        save_file(state, path)
 
     def load(self, path: Path, num_updates: int) -> None:
         """Take back what `save` wrote."""
@@ -152,30 +154,65 @@ class Learner:
         for key, value in load_file(path).items():
             name, _, part = key.rpartition("/")
             parameter = self._parameters[name]
-            target = value if part == "step" else value.to(parameter.device)
-            self.optimizer.state[parameter][part] = target
+            self.optimizer.state[parameter][part] = value if part == "step" else value.to(parameter.device)
 
-    def _one_update(self, triples: Sequence[tuple[TrainingRow, float, Tensor | None]], report: PolicyUpdate) -> None:
-        """Gradient of one minibatch, agent by agent, then a clipped step; nothing moves if a number is not finite."""
-        lengths = torch.tensor([len(row.completion_ids) for row, _, _ in triples])
-        weights = row_weights(lengths, self._algorithm.aggregation, norm_tokens=self._norm_tokens).tolist()
-        weighted = [
-            _Weighted(row, value, weight, old) for (row, value, old), weight in zip(triples, weights, strict=True)
+    def _weightless(self, rows: Sequence[TrainingRow], advantages: NDArray[np.float64]) -> list[WeightedRow]:
+        """The rows with their logprobs before the first update and under the reference, where these are needed."""
+        self._activate()
+        several = self._algorithm.num_updates > 1
+        olds: Sequence[Tensor | None] = [None] * len(rows)
+        references: Sequence[Tensor | None] = [None] * len(rows)
+        if several:
+            olds = self._logprobs(self.model, rows)
+        if self._reference is not None:
+            with self._reference() as reference:
+                references = self._logprobs(reference, rows)
+        return [
+            WeightedRow(row, float(advantage), 0.0, old, reference)
+            for row, advantage, old, reference in zip(rows, advantages, olds, references, strict=True)
         ]
-        num_tokens = {agent_id: 0 for agent_id in _by_agent([item.row for item in weighted])}
-        for item in weighted:
-            num_tokens[item.row.agent_id] += len(item.row.completion_ids)
+
+    def _one_update(self, items: Sequence[WeightedRow], report: PolicyUpdate) -> None:
+        """Gradient of one minibatch, agent by agent, then a clipped step; nothing moves if a number is not finite."""
+        self._activate()
+        self.model.train()
+        lengths = torch.tensor([len(item.row.completion_ids) for item in items])
+        weights = row_weights(lengths, self._algorithm.aggregation, norm_tokens=self._norm_tokens).tolist()
+        by_agent: dict[str, list[WeightedRow]] = {}
+        for item, weight in zip(items, weights, strict=True):
+            weighted = WeightedRow(item.row, item.advantage, weight, item.old_logprobs, item.reference_logprobs)
+            by_agent.setdefault(item.row.agent_id, []).append(weighted)
         loss, total = 0.0, None
-        for agent_id, tokens in num_tokens.items():
-            self.optimizer.zero_grad(set_to_none=True)
-            agent = report.agents.setdefault(agent_id, AgentUpdate())
-            mine = [item for item in weighted if item.row.agent_id == agent_id and item.advantage != 0.0]
-            loss += self._backward(mine, agent, tokens)
+        for agent_id in sorted(by_agent):
+            share = self._gradient(by_agent[agent_id])
             gradients = self._gradients()
+            agent = report.agents.setdefault(agent_id, AgentUpdate())
             agent.grad_norms.append(_norm(gradients))
+            agent.shares.append(share)
+            loss += share.loss
             total = gradients if total is None else [a + b for a, b in zip(total, gradients, strict=True)]
         assert total is not None
         self._step(total, loss, report)
+
+    def _gradient(self, items: Sequence[WeightedRow]) -> Share:
+        """The gradient of one agent's rows; when memory runs out, again from the start in smaller pieces."""
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            try:
+                return backward(
+                    self.model,
+                    items,
+                    self._algorithm,
+                    token_budget=self.token_budget,
+                    temperature=self._temperature,
+                )
+            except (torch.OutOfMemoryError, MemoryError):
+                if self.token_budget <= max(len(i.row.prompt_ids) + len(i.row.completion_ids) for i in items):
+                    raise
+                self.token_budget //= 2
+                logger.warning(
+                    "out of memory: going on with token_budget=%s; set it to that to avoid this", self.token_budget
+                )
 
     def _step(self, gradients: list[Tensor], loss: float, report: PolicyUpdate) -> None:
         norm = _norm(gradients)
@@ -194,68 +231,8 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _backward(self, items: Sequence[_Weighted], agent: AgentUpdate, num_tokens: int) -> float:
-        """Add the gradient of these rows; distinct sequences are computed once."""
-        loss, agent_tokens = 0.0, max(1, sum(len(item.row.completion_ids) for item in items))
-        for sequences in _microbatches(items, self._token_budget):
-            scores = score_completions(
-                self.model,
-                [prompt for prompt, _ in sequences],
-                [completion for _, completion in sequences],
-                temperature=self._temperature,
-            )
-            flat = torch.split(scores.logprobs, [len(completion) for _, completion in sequences])
-            pairs = [
-                (item, logprobs) for logprobs, group in zip(flat, sequences.values(), strict=True) for item in group
-            ]
-            loss += self._backward_rows(pairs, agent, num_tokens, agent_tokens)
-        return loss
-
-    def _backward_rows(
-        self, pairs: Sequence[tuple[_Weighted, Tensor]], agent: AgentUpdate, num_tokens: int, agent_tokens: int
-    ) -> float:
-        logprobs = _padded([values for _, values in pairs])
-        mask = _padded([torch.ones_like(values, dtype=torch.bool) for _, values in pairs])
-        frozen = logprobs.detach()
-        olds = [values.detach() if item.old_logprobs is None else item.old_logprobs for item, values in pairs]
-        behaviour = _padded([torch.tensor(item.row.behaviour_logprobs) for item, _ in pairs]).to(logprobs.device)
-        advantages = torch.tensor([item.advantage for item, _ in pairs], device=logprobs.device)
-        weights = torch.tensor([item.weight for item, _ in pairs], device=logprobs.device)
-        tokens = token_losses(
-            logprobs,
-            _padded(olds).to(logprobs.device),
-            advantages,
-            mask,
-            clip=self._clip,
-            variant=self._algorithm.loss,
-        )
-        loss = (weights[:, None] * tokens.loss).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        share = 1.0 / num_tokens / self._algorithm.num_updates
-        agent.clip_frac += float(tokens.is_clipped.sum()) * share
-        agent.dual_clip_frac += float(tokens.is_dual_clipped.sum()) * share
-        agent.approx_kl -= float(tokens.log_ratio.sum()) * share
-        agent.engine_gap += (
-            float(((frozen - behaviour).abs() * mask).sum()) / agent_tokens / self._algorithm.num_updates
-        )
-        return float(loss.detach())
-
-    @torch.no_grad()
-    def _logprobs_now(self, rows: Sequence[TrainingRow]) -> list[Tensor | None]:
-        """[T] logprobs of each row under the present weights."""
-        items = [_Weighted(row, 0.0, 0.0, None) for row in rows]
-        found: dict[int, Tensor] = {}
-        for sequences in _microbatches(items, self._token_budget):
-            scores = score_completions(
-                self.model,
-                [prompt for prompt, _ in sequences],
-                [completion for _, completion in sequences],
-                temperature=self._temperature,
-            )
-            parts = torch.split(scores.logprobs, [len(completion) for _, completion in sequences])
-            for part, group in zip(parts, sequences.values(), strict=True):
-                found.update({id(item.row): part for item in group})
-        return [found[id(row)] for row in rows]
+    def _logprobs(self, model: Any, rows: Sequence[TrainingRow]) -> list[Tensor]:
+        return row_logprobs(model, rows, token_budget=self.token_budget, temperature=self._temperature)
 
     def _gradients(self) -> list[Tensor]:
         return [
@@ -275,38 +252,6 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = policy.lr * scale
         return policy.lr * scale
-
-
-Sequences = dict[tuple[tuple[int, ...], tuple[int, ...]], list[_Weighted]]
-"""Prompt and completion -> the rows that hold exactly these tokens."""
-
-
-def _microbatches(items: Sequence[_Weighted], token_budget: int) -> Iterator[Sequences]:
-    """Distinct sequences in order of length, cut so that rows x longest stays within the budget (or a single row)."""
-    distinct: Sequences = {}
-    for item in items:
-        distinct.setdefault((item.row.prompt_ids, item.row.completion_ids), []).append(item)
-    batch: Sequences = {}
-    for key in sorted(distinct, key=lambda key: len(key[0]) + len(key[1])):
-        longest = len(key[0]) + len(key[1])
-        if batch and longest * (len(batch) + 1) > token_budget:
-            yield batch
-            batch = {}
-        batch[key] = distinct[key]
-    if batch:
-        yield batch
-
-
-def _by_agent(rows: Sequence[TrainingRow]) -> dict[str, list[TrainingRow]]:
-    grouped: dict[str, list[TrainingRow]] = {}
-    for row in rows:
-        grouped.setdefault(row.agent_id, []).append(row)
-    return dict(sorted(grouped.items()))
-
-
-def _padded(rows: Sequence[Tensor]) -> Tensor:
-    """[B, T] of B rows, zeros behind the end."""
-    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:

@@ -123,9 +123,11 @@ def _update_figures(update: AgentUpdate | None) -> dict[str, Any]:
         "grad_norm": float(np.mean(update.grad_norms)) if update.grad_norms else float("nan"),
         "grad_norm_max": max(update.grad_norms, default=float("nan")),
         "entropy": update.entropy,
-        "clip_frac": update.clip_frac,
-        "dual_clip_frac": update.dual_clip_frac,
-        "approx_kl": update.approx_kl,
+        "clip_frac": update.per_token("clipped"),
+        "dual_clip_frac": update.per_token("dual_clipped"),
+        "approx_kl": update.per_token("old_less_new"),
+        "reference_kl": update.per_token("reference_kl"),
+        "importance_capped_frac": update.per_token("capped"),
         "engine_gap": update.engine_gap,
     }
 

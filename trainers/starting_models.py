@@ -1,5 +1,6 @@
 """The models a run starts from: folders and hub names as they are, tiny ones made on the spot and warm-started."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,16 +50,23 @@ class StartingModels:
         """Policy id -> folder or hub name of the model it starts from.
 
         Each distinct model is made and warm-started once; all policies that name it start as copies, as in the paper.
+        A run that goes on finds them as they were: adapters need their base, a KL penalty its reference.
 
         Raises:
             SettingsError: If a tiny model is asked for without a warm start.
             MasEnvsError: If the environment has no scripted experts to learn from.
         """
+        noted = self.folder / "starting.json"
+        if noted.exists():
+            return dict(json.loads(noted.read_text(encoding="utf-8")))
         started: dict[str, str | Path] = {}
         for policy in self.settings.policies.values():
             if policy.model not in started:
                 started[policy.model] = self._start(policy)
-        return {policy_id: started[policy.model] for policy_id, policy in self.settings.policies.items()}
+        folders = {policy_id: started[policy.model] for policy_id, policy in self.settings.policies.items()}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        noted.write_text(json.dumps({key: str(value) for key, value in folders.items()}), encoding="utf-8")
+        return folders
 
     def _start(self, policy: PolicySettings) -> str | Path:
         warm = self.settings.warm_start
@@ -77,7 +85,7 @@ class StartingModels:
 
     def _warm_start(self, policy: PolicySettings, warm: WarmStartSettings, source: str | Path) -> Path:
         """Clone the experts, spoil if asked, save; returns the folder."""
-        learner = load_policy("warm start", policy, source)
+        learner = load_policy("warm start", policy.model_copy(update={"lora": None}), source)
 
         def cloned(step: int, loss: float) -> None:
             self.check_stop()

@@ -1,11 +1,16 @@
 """The team: which policy speaks for which agent, and what a policy is made of."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+import fnmatch
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from adapters.llm import ChatCodec
@@ -14,8 +19,9 @@ from trainers.engines.base import Engine, Request, Sampling
 from trainers.engines.transformers_engine import TransformersEngine
 from trainers.quiet import no_progress_bars
 from trainers.rollout import TurnReply, TurnRequest
+from trainers.seeds import derive_seed
 
-__all__ = ["LanguagePolicy", "assign_agents", "load_policy"]
+__all__ = ["LanguagePolicy", "assign_agents", "load_policy", "load_team"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -23,28 +29,30 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def assign_agents(agents: Mapping[str, str], role_of: Mapping[str, str]) -> dict[str, str]:
     """Agent id -> policy id, for every agent of an environment.
 
-    >>> assign_agents({"solver": "big", "verifier_0": "small"}, {"solver_0": "solver", "verifier_0": "verifier"})
-    {'solver_0': 'big', 'verifier_0': 'small'}
+    >>> assign_agents({"solver": "big", "solver_1": "small"}, {"solver_0": "solver", "solver_1": "solver"})
+    {'solver_0': 'big', 'solver_1': 'small'}
 
     Args:
-        agents: Role or agent id -> policy id, as in the settings.
+        agents: Agent id, pattern such as `solver_*`, or role -> policy id, in falling order of weight.
         role_of: Agent id -> role, as the environment has them.
 
     Raises:
-        SettingsError: If an agent has no policy, or a key names neither a role nor an agent.
+        SettingsError: If an agent has no policy, or a key fits neither a role nor an agent.
     """
-    known = {*role_of, *role_of.values()}
-    if unknown := [key for key in agents if key not in known]:
+    known = [*role_of, *role_of.values()]
+    if unknown := [key for key in agents if not fnmatch.filter(known, key)]:
         raise SettingsError(
             f"agents.{unknown[0]} is neither a role nor an agent of the environment; it has the roles "
             f"{', '.join(dict.fromkeys(role_of.values()))} and the agents {', '.join(role_of)}"
         )
-    assigned = {agent_id: agents.get(agent_id, agents.get(role)) for agent_id, role in role_of.items()}
-    if missing := [agent_id for agent_id, policy_id in assigned.items() if policy_id is None]:
-        raise SettingsError(
-            f"the agent {missing[0]!r} has no policy; add 'agents.{role_of[missing[0]]}: <policy>' to the settings"
-        )
-    return {agent_id: policy_id for agent_id, policy_id in assigned.items() if policy_id is not None}
+    assigned = {}
+    for agent_id, role in role_of.items():
+        patterns = [key for key in agents if fnmatch.fnmatchcase(agent_id, key)]
+        key = agent_id if agent_id in agents else next(iter(patterns), role)
+        if key not in agents:
+            raise SettingsError(f"the agent {agent_id!r} has no policy; add 'agents.{role}: <policy>' to the settings")
+        assigned[agent_id] = agents[key]
+    return assigned
 
 
 @dataclass
@@ -54,7 +62,7 @@ class LanguagePolicy:
     policy_id: str
     """Its name in the settings."""
     model: Any
-    """The transformers model."""
+    """The transformers model, or a PEFT model that policies with adapters share."""
     codec: ChatCodec
     """Its tokenizer and chat template."""
     engine: Engine
@@ -63,24 +71,21 @@ class LanguagePolicy:
     """How it samples."""
     max_prompt_tokens: int
     """Longer prompts are cut."""
+    adapter: str | None = None
+    """Name of its adapter; None is a policy of all the weights."""
     call_deadline_s: float | None = None
     """Seconds a completion may take; None waits for ever."""
     version: int = 0
     """+1 each time new weights reach the engine."""
-    _prompts: dict[str, tuple[int, ...]] | None = None
-
-    def __post_init__(self) -> None:
-        self._prompts = {}
+    _prompts: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def num_in_flight(self) -> int:
         """Requests that were submitted and not yet given back."""
-        assert self._prompts is not None
         return len(self._prompts)
 
     def submit(self, requests: Sequence[TurnRequest]) -> None:
         """Render the prompts and queue them."""
-        assert self._prompts is not None
         batch = []
         for request in requests:
             prompt_ids = self.codec.encode(request.messages, max_tokens=self.max_prompt_tokens)
@@ -91,6 +96,7 @@ class LanguagePolicy:
                     prompt_ids=prompt_ids,
                     sampling=self.sampling,
                     seed=request.seed,
+                    adapter=self.adapter,
                     deadline_s=self.call_deadline_s,
                 )
             )
@@ -98,7 +104,6 @@ class LanguagePolicy:
 
     def poll(self) -> list[TurnReply]:
         """Decode what the engine has finished."""
-        assert self._prompts is not None
         replies = []
         for done in self.engine.poll():
             prompt_ids = self._prompts.pop(done.request_id)
@@ -123,56 +128,121 @@ class LanguagePolicy:
         """The same policy, sampling at another temperature; None changes nothing."""
         if temperature is None:
             return self
-        return replace(self, sampling=replace(self.sampling, temperature=temperature))
+        return replace(self, sampling=replace(self.sampling, temperature=temperature), _prompts={})
+
+    def trained_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Name -> parameter of what is trained: the adapter, or all weights."""
+        named = dict(self.model.named_parameters())
+        if self.adapter is None:
+            return named
+        return {name: value for name, value in named.items() if f".{self.adapter}." in name}
+
+    def activate(self) -> None:
+        """Make the model compute with this policy's weights."""
+        if self.adapter is not None:
+            self.model.set_adapter(self.adapter)
+
+    @contextlib.contextmanager
+    def base_only(self) -> Iterator[Any]:
+        """The model with its adapters off."""
+        with self.model.disable_adapter():
+            yield self.model
 
     def sync(self) -> None:
         """Tell the engine that there are new weights."""
         self.version += 1
-        self.engine.sync(self.model.state_dict(), self.version)
+        self.engine.sync(self._weights(), self.version, self.adapter)
 
     def save(self, folder: Path) -> None:
-        """Write the policy as an ordinary transformers folder."""
+        """Write the policy as an ordinary transformers folder, or as a PEFT folder when it is an adapter."""
         with no_progress_bars():
-            self.model.save_pretrained(folder)
+            if self.adapter is None:
+                self.model.save_pretrained(folder)
+            else:
+                aside = folder.with_name(f".{folder.name}-adapter")
+                self.model.save_pretrained(aside, selected_adapters=[self.adapter])
+                (aside / self.adapter).rename(folder)
+                shutil.rmtree(aside)
         self.codec.tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
 
+    def _weights(self) -> dict[str, Tensor]:
+        if self.adapter is None:
+            return dict(self.model.state_dict())
+        from peft import get_peft_model_state_dict
 
-def load_policy(
+        return dict(get_peft_model_state_dict(self.model, adapter_name=self.adapter))
+
+
+def load_team(
+    policies: Mapping[str, PolicySettings],
+    folders: Mapping[str, str | Path],
+    *,
+    adapters: Mapping[str, Path] | None = None,
+    seed: int = 0,
+    max_prompt_tokens: int | None = None,
+    call_deadline_s: float | None = None,
+) -> dict[str, LanguagePolicy]:
+    """All policies of a team; those with an adapter on the same model share one copy of it.
+
+    Args:
+        policies: Policy id -> settings.
+        folders: Policy id -> folder or hub name of its model (the base, for an adapter).
+        adapters: Policy id -> PEFT folder of a trained adapter; new adapters are made where none is given.
+        seed: Seed of new adapters.
+        max_prompt_tokens: Longer prompts are cut; None is the model's context less the completion.
+        call_deadline_s: Seconds a completion may take.
+
+    Raises:
+        SettingsError: If a model cannot be loaded or used.
+    """
+    shared: dict[str, Any] = {}
+    team = {}
+    for policy_id, settings in policies.items():
+        base = shared.get(str(folders[policy_id])) if settings.lora else None
+        team[policy_id] = load_policy(
+            policy_id,
+            settings,
+            folders[policy_id],
+            model=base,
+            adapter_folder=(adapters or {}).get(policy_id),
+            seed=seed,
+            max_prompt_tokens=max_prompt_tokens,
+            call_deadline_s=call_deadline_s,
+        )
+        if settings.lora:
+            shared[str(folders[policy_id])] = team[policy_id].model
+    return team
+
+
+def load_policy(  # noqa: PLR0913  # one policy in all its forms; `load_team` is what most callers want
     policy_id: str,
     settings: PolicySettings,
     folder: str | Path,
     *,
+    model: Any = None,
+    adapter_folder: Path | None = None,
+    seed: int = 0,
     max_prompt_tokens: int | None = None,
     call_deadline_s: float | None = None,
-    max_rows: int = 256,
 ) -> LanguagePolicy:
     """A policy from a transformers folder or hub name.
 
     Args:
-        policy_id: Its name, for messages.
+        policy_id: Its name, for messages and for its adapter.
         settings: Its settings.
         folder: Where the model is.
+        model: A PEFT model around the same base that is loaded already; None loads the base.
+        adapter_folder: A trained adapter; None makes a new one when the settings ask for one.
+        seed: Seed of a new adapter.
         max_prompt_tokens: Longer prompts are cut; None is the model's context less the completion.
         call_deadline_s: Seconds a completion may take.
-        max_rows: Most completions the engine samples at once.
 
     Raises:
         SettingsError: If the model cannot be loaded, has no chat template, or its context is too short.
     """
-    try:
-        with no_progress_bars():
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=_DTYPES[settings.dtype])
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"policies.{policy_id}.model={settings.model!r} cannot be loaded from {str(folder)!r}: {error}"
-        ) from error
-    if not tokenizer.chat_template:
-        raise SettingsError(
-            f"policies.{policy_id}.model={settings.model!r} has no chat template; use an instruction-tuned model"
-        )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model.to(device)
+    tokenizer, model = _load_model(policy_id, settings, folder, model)
+    if settings.lora is not None:
+        model = _with_adapter(policy_id, settings, model, adapter_folder, seed)
     context = int(getattr(model.config, "max_position_embeddings", 0)) or 32_768
     longest = context - settings.sampling.max_tokens
     if longest < 1:
@@ -180,9 +250,6 @@ def load_policy(
             f"policies.{policy_id}.sampling.max_tokens={settings.sampling.max_tokens} leaves no room for a prompt in "
             f"the model's context of {context} tokens; lower it"
         )
-    engine = TransformersEngine(
-        model, eos_token_ids=_stop_ids(model, tokenizer), pad_token_id=tokenizer.pad_token_id or 0, max_rows=max_rows
-    )
     sampling = Sampling(
         max_tokens=settings.sampling.max_tokens,
         temperature=settings.sampling.temperature,
@@ -193,11 +260,59 @@ def load_policy(
         policy_id=policy_id,
         model=model,
         codec=ChatCodec(tokenizer),
-        engine=engine,
+        engine=TransformersEngine(
+            model, eos_token_ids=_stop_ids(model, tokenizer), pad_token_id=tokenizer.pad_token_id or 0
+        ),
         sampling=sampling,
         max_prompt_tokens=min(longest, max_prompt_tokens or longest),
+        adapter=policy_id if settings.lora is not None else None,
         call_deadline_s=call_deadline_s,
     )
+
+
+def _load_model(policy_id: str, settings: PolicySettings, folder: str | Path, model: Any) -> tuple[Any, Any]:
+    try:
+        with no_progress_bars():
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            if model is None:
+                model = AutoModelForCausalLM.from_pretrained(folder, dtype=_DTYPES[settings.dtype])
+                model.to("cuda" if torch.cuda.is_available() else "cpu")
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"policies.{policy_id}.model={settings.model!r} cannot be loaded from {str(folder)!r}: {error}"
+        ) from error
+    if not tokenizer.chat_template:
+        raise SettingsError(
+            f"policies.{policy_id}.model={settings.model!r} has no chat template; use an instruction-tuned model"
+        )
+    return tokenizer, model
+
+
+def _with_adapter(policy_id: str, settings: PolicySettings, model: Any, adapter_folder: Path | None, seed: int) -> Any:
+    """The PEFT model with one adapter more, trained or new."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    assert settings.lora is not None
+    is_wrapped = hasattr(model, "peft_config")
+    config = LoraConfig(
+        r=settings.lora.rank,
+        lora_alpha=settings.lora.alpha,
+        lora_dropout=settings.lora.dropout,
+        target_modules=settings.lora.targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # peft's own call
+        torch.manual_seed(derive_seed(seed, "adapter", policy_id))
+        if adapter_folder is not None and is_wrapped:
+            model.load_adapter(adapter_folder, adapter_name=policy_id, is_trainable=True)
+        elif adapter_folder is not None:
+            return PeftModel.from_pretrained(model, adapter_folder, adapter_name=policy_id, is_trainable=True)
+        elif is_wrapped:
+            model.add_adapter(policy_id, config)
+        else:
+            return get_peft_model(model, config, adapter_name=policy_id)
+    return model
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

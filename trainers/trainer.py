@@ -1,12 +1,10 @@
 """The trainer: collect rollouts, normalise advantages by agent, update each policy, and write it all down."""
 
-import contextlib
+import json
 import logging
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,28 +17,47 @@ import mas_envs
 from mas_envs.errors import MasEnvsError
 from mas_envs.tasks import TaskSet, load_tasks
 from trainers.advantages import AdvantageReport, advantage_report
-from trainers.batch import TrainingBatch, training_batch
+from trainers.alarms import Alarms
+from trainers.bad_batches import write_batch
+from trainers.batch import Overlong, TrainingBatch, training_batch
 from trainers.checkpoint import latest_checkpoint, write_checkpoint
-from trainers.config import PolicySettings, Settings, SettingsError, load_settings
+from trainers.config import Settings, SettingsError, load_settings
 from trainers.evaluate import Evaluation, evaluate
-from trainers.learner import Learner, PolicyUpdate
+from trainers.groups import collect_groups, group_starts
+from trainers.interrupt import StopRequest
+from trainers.learner import PolicyUpdate
 from trainers.metrics import RunLog, rollout_record
 from trainers.progress import Reporter, SilentReporter
 from trainers.records import evaluation_record, iteration_record
 from trainers.report import write_report
-from trainers.rollout import Deadlines, EnvPool, EpisodeStart, Rollout, Seats, collect_rollouts
+from trainers.rollout import Deadlines, EnvPool, Rollout, collect_rollouts
 from trainers.seeds import derive_seed
 from trainers.starting_models import StartingModels
 from trainers.task_order import TaskOrder
-from trainers.team import LanguagePolicy, assign_agents, load_policy
+from trainers.team import assign_agents
+from trainers.trained_team import TrainedTeam
 
-__all__ = ["RunResult", "Trainer", "TrainingInterrupted"]
+__all__ = ["Callback", "RunResult", "Trainer", "TrainingDiverged", "TrainingInterrupted"]
 
 logger = logging.getLogger(__name__)
 
 
 class TrainingInterrupted(MasEnvsError, KeyboardInterrupt):
     """Training was stopped from outside; the message says how to go on."""
+
+
+class TrainingDiverged(MasEnvsError, ArithmeticError):
+    """Updates were not finite several times in a row; the message says where the batches are and what to try."""
+
+
+class Callback:
+    """Something to be told about a run; override what you need."""
+
+    def on_iteration(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+        """An iteration has ended; `record` is its line of `metrics.jsonl`."""
+
+    def on_evaluation(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+        """An evaluation has ended."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +80,27 @@ class Trainer:
     Args:
         settings: All settings, see `load_settings`.
         run_dir: Where the run goes; must not hold another run, unless `resume`.
-        resume: Go on from the directory's newest whole checkpoint, under its own settings' directory.
+        resume: Go on from the directory's newest whole checkpoint.
         reporter: Who is told about progress; None tells nobody.
+        callbacks: Who else is told.
 
     Raises:
         SettingsError: If the settings do not fit the environment or the directory holds a run already.
     """
 
     def __init__(
-        self, settings: Settings, run_dir: str | Path, *, resume: bool = False, reporter: Reporter | None = None
+        self,
+        settings: Settings,
+        run_dir: str | Path,
+        *,
+        resume: bool = False,
+        reporter: Reporter | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.settings = settings
         self.run_dir = Path(run_dir)
         self.reporter = reporter or SilentReporter()
+        self.callbacks = list(callbacks)
         if not resume and (self.run_dir / "settings.yaml").exists():
             raise SettingsError(
                 f"{self.run_dir} already holds a run; go on with it by `mas-envs train --resume {self.run_dir}`, or "
@@ -85,39 +110,127 @@ class Trainer:
             torch.set_num_threads(settings.threads)
         self._envs = EnvPool(self._make_env)
         env = self._envs.take()
-        role_of = {agent_id: env.unwrapped.role_of(agent_id) for agent_id in env.possible_agents}
-        self._policy_of = assign_agents(settings.agents, role_of)
-        self._role_of = role_of
+        self._role_of = {agent_id: env.unwrapped.role_of(agent_id) for agent_id in env.possible_agents}
+        self._policy_of = assign_agents(settings.agents, self._role_of)
         self.tasks: TaskSet = env.unwrapped.tasks
-        self.held_out = self._held_out_tasks()
         self._envs.give_back(env)
+        self.held_out = self._held_out_tasks()
         self._checkpoint = latest_checkpoint(self.run_dir / "checkpoints") if resume else None
+        state = self._checkpoint.state if self._checkpoint else {}
         self.iteration = self._checkpoint.iteration if self._checkpoint else 0
-        self._stop = threading.Event()
+        self._order = TaskOrder(len(self.tasks), settings.seed, int(state.get("cursor", 0)))
+        self._best = float(state.get("best", -1.0))
+        self._bad_updates = int(state.get("bad_updates", 0))
+        self._alarms = Alarms()
+        self._stop = StopRequest(
+            lambda: self.reporter.message("stopping after this iteration; press Ctrl-C again to stop at once")
+        )
+        self.team: TrainedTeam | None = None
 
     @classmethod
-    def resume(cls, run_dir: str | Path, *, reporter: Reporter | None = None) -> "Trainer":
+    def resume(
+        cls, run_dir: str | Path, *, reporter: Reporter | None = None, callbacks: Sequence[Callback] = ()
+    ) -> "Trainer":
         """The trainer of a run that was stopped or killed, ready to go on from its newest whole checkpoint."""
         path = Path(run_dir) / "settings.yaml"
         if not path.is_file():
             raise SettingsError(f"{run_dir} holds no run (no settings.yaml); check the path")
-        return cls(load_settings(path), run_dir, resume=True, reporter=reporter)
+        return cls(load_settings(path), run_dir, resume=True, reporter=reporter, callbacks=callbacks)
 
     def train(self) -> RunResult:
-        """Train to the end; Ctrl-C finishes the iteration, writes a checkpoint and raises `TrainingInterrupted`."""
-        with self._interruptible():
-            self._prepare()
-            before = self._evaluate() if self.iteration == 0 else None
-            self._save_checkpoint()
+        """Train to the end; Ctrl-C finishes the iteration, writes a checkpoint and raises `TrainingInterrupted`.
+
+        Raises:
+            TrainingInterrupted: After Ctrl-C.
+            TrainingDiverged: If updates are not finite several times in a row.
+        """
+        with self._stop:
+            self.team = self._start()
+            before = self._evaluate(self.team) if self.iteration == 0 else None
+            self._save_checkpoint(self.team)
             self.reporter.start("RL", self.settings.iterations, done=self.iteration)
             while self.iteration < self.settings.iterations:
-                self._train_iteration()
-                self._save_when_due()
+                self._train_iteration(self.team)
+                self._evaluate_when_due(self.team)
+                self._save_when_due(self.team)
                 self._stop_when_asked()
             self.reporter.finish()
-            after = self._evaluate() if before is None or self.settings.iterations else before
+            after = self._evaluate(self.team) if before is None or self.settings.iterations else before
             self._log.close()
         return RunResult(self.run_dir, before, after, write_report(self.run_dir))
+
+    def stop(self) -> None:
+        """Ask for a stop at the end of this iteration, as the first Ctrl-C does."""
+        self._stop.ask()
+
+    def _train_iteration(self, team: TrainedTeam) -> None:
+        """One iteration of group-based RL, as in the paper's algorithm."""
+        began = time.perf_counter()
+        rollouts, num_dropped = self._collect(team)
+        collected = time.perf_counter()
+        batch = self._batch(team, rollouts)
+        advantages = self._advantages(batch)
+        updates = team.update(batch, advantages, iteration=self.iteration)
+        self.iteration += 1
+        ended = time.perf_counter()
+        seconds = {"rollout": collected - began, "update": ended - collected, "total": ended - began}
+        record = iteration_record(
+            self.iteration,
+            rollouts,
+            batch,
+            advantages,
+            updates,
+            seconds,
+            role_of=self._role_of,
+            policy_of=self._policy_of,
+        )
+        self._write_down({**record, "dropped_groups": num_dropped}, rollouts, batch, advantages)
+        self._stop_when_diverged(batch, advantages, updates)
+
+    def _collect(self, team: TrainedTeam) -> tuple[list[Rollout], int]:
+        """The rollouts of an iteration, and how many groups were dropped and drawn anew."""
+        rollout, sampling = self.settings.rollout, self.settings.algorithm.dynamic_sampling
+
+        def play(num_groups: int, first: int) -> list[Rollout]:
+            starts = group_starts(
+                [self.tasks[task] for task in self._order.take(num_groups)], rollout.group_size, self.iteration, first
+            )
+            seats = team.seats(self._policy_of, self._role_of)
+            return collect_rollouts(starts, self._envs, seats, seed=self.settings.seed, deadlines=self._deadlines())
+
+        return collect_groups(play, rollout.num_groups, max_refills=sampling.max_refills if sampling.enabled else None)
+
+    def _batch(self, team: TrainedTeam, rollouts: Sequence[Rollout]) -> TrainingBatch:
+        algorithm = self.settings.algorithm
+        limits = {policy_id: policy.sampling.max_tokens for policy_id, policy in self.settings.policies.items()}
+        overlong = algorithm.overlong
+        return training_batch(
+            rollouts,
+            frozenset(team.learners),
+            weights=algorithm.reward_weights,
+            discount=algorithm.discount,
+            overlong=Overlong(limits, overlong.buffer, overlong.weight) if overlong.buffer else None,
+        )
+
+    def _advantages(self, batch: TrainingBatch) -> AdvantageReport:
+        algorithm = self.settings.algorithm
+        return advantage_report(
+            batch.rewards,
+            batch.group_ids,
+            batch.agent_ids,
+            batch.rollout_ids,
+            algorithm.estimator,
+            eps=algorithm.eps,
+            ddof=algorithm.ddof,
+            lone=algorithm.lone,
+            min_std=algorithm.min_std or None,
+            on_zero_std=algorithm.on_zero_std,
+            step_weight=algorithm.step_weight,
+            turns=batch.turn_indices,
+            anchors=batch.anchors,
+        )
+
+    # Measuring and writing down.
 
     def measure(
         self, *, tasks: Any = None, n: int = 1, num_tasks: int | None = None, temperature: float | None = None
@@ -135,173 +248,78 @@ class Trainer:
         """
         if self._checkpoint is None:
             raise SettingsError(f"{self.run_dir} has no whole checkpoint to measure; train further first")
-        self._load_policies(self._model_folders())
+        noted = json.loads((self.run_dir / "models" / "starting.json").read_text(encoding="utf-8"))
+        team = TrainedTeam(self.settings, noted, self._checkpoint)
         chosen = self.held_out if tasks is None else load_tasks(tasks)
-        chosen = chosen[: num_tasks or len(chosen)]
-        self.reporter.start("Evaluation", len(chosen) * n)
-        result, _ = evaluate(
-            chosen,
+        return self._play(team, chosen[: num_tasks or len(chosen)], n, temperature)[0]
+
+    def _play(
+        self, team: TrainedTeam, tasks: TaskSet, n: int, temperature: float | None
+    ) -> tuple[Evaluation, list[Rollout]]:
+        self.reporter.start("Evaluation", len(tasks) * n)
+        found = evaluate(
+            tasks,
             self._envs,
-            self._seats(temperature),
+            team.seats(self._policy_of, self._role_of, temperature),
             n=n,
             seed=derive_seed(self.settings.seed, "evaluation"),
+            prices=self.settings.prices,
             deadlines=self._deadlines(),
             on_finished=lambda _: self.reporter.advance(),
         )
         self.reporter.finish()
-        return result
+        return found
 
-    def _train_iteration(self) -> None:
-        """One iteration of group-based RL, as in the paper's algorithm."""
-        began = time.perf_counter()
-        rollouts = collect_rollouts(
-            self._next_starts(), self._envs, self._seats(), seed=self.settings.seed, deadlines=self._deadlines()
-        )
-        collected = time.perf_counter()
-        batch = self._batch(rollouts)
-        advantages = self._advantages(batch)
-        updates = {policy_id: self._update(policy_id, batch, advantages) for policy_id in self._learners}
-        self.iteration += 1
-        ended = time.perf_counter()
-        seconds = {"rollout": collected - began, "update": ended - collected, "total": ended - began}
-        self._write_down(rollouts, batch, advantages, updates, seconds)
-
-    def _batch(self, rollouts: Sequence[Rollout]) -> TrainingBatch:
-        algorithm = self.settings.algorithm
-        return training_batch(
-            rollouts, frozenset(self._learners), weights=algorithm.reward_weights, discount=algorithm.discount
-        )
-
-    def _advantages(self, batch: TrainingBatch) -> AdvantageReport:
-        algorithm = self.settings.algorithm
-        return advantage_report(
-            batch.rewards,
-            batch.group_ids,
-            batch.agent_ids,
-            batch.rollout_ids,
-            algorithm.estimator,
-            eps=algorithm.eps,
-            ddof=algorithm.ddof,
-            lone=algorithm.lone,
-            min_std=algorithm.min_std or None,
-            on_zero_std=algorithm.on_zero_std,
-            turns=batch.turn_indices,
-        )
-
-    def _update(self, policy_id: str, batch: TrainingBatch, advantages: AdvantageReport) -> PolicyUpdate:
-        """Train one policy on its rows and hand its engine the new weights."""
-        mine = [i for i, row in enumerate(batch.rows) if row.policy_id == policy_id and advantages.is_kept[i]]
-        update = self._learners[policy_id].update(
-            [batch.rows[i] for i in mine],
-            advantages.advantages[mine],
-            seed=derive_seed(self.settings.seed, "minibatches", policy_id, self.iteration),
-        )
-        self.policies[policy_id].sync()
-        return update
-
-    def _next_starts(self) -> list[EpisodeStart]:
-        """Every drawn task, `group_size` times."""
-        rollout, iteration = self.settings.rollout, self.iteration
-        return [
-            EpisodeStart(f"{iteration}-{group}-{member}", f"{iteration}-{group}", self.tasks[task])
-            for group, task in enumerate(self._order.take(rollout.num_groups))
-            for member in range(rollout.group_size)
-        ]
-
-    def _evaluate(self) -> Evaluation:
-        """Measure on held-out tasks, write the result and some transcripts down."""
+    def _evaluate(self, team: TrainedTeam) -> Evaluation:
+        """Measure on held-out tasks; write the result, some transcripts and the best policies down."""
         settings = self.settings.evaluation
-        self.reporter.start("Evaluation", len(self.held_out) * settings.n)
-        result, rollouts = evaluate(
-            self.held_out,
-            self._envs,
-            self._seats(settings.temperature),
-            n=settings.n,
-            seed=derive_seed(self.settings.seed, "evaluation"),
-            deadlines=self._deadlines(),
-            on_finished=lambda _: self.reporter.advance(),
-        )
+        result, rollouts = self._play(team, self.held_out, settings.n, settings.temperature)
         record = evaluation_record(result, self.iteration)
-        self.reporter.finish()
         self._log.write(record)
         kept = rollouts[: self.settings.transcripts_per_iteration * 4]
         self._log.write_transcripts(
             f"evaluation-{self.iteration:06d}", [rollout_record(rollout, self.iteration) for rollout in kept]
         )
         self.reporter.evaluation(record)
+        for callback in self.callbacks:
+            callback.on_evaluation(self, record)
+        if self.iteration and result.overall.avg_at_k > self._best:
+            self._best = result.overall.avg_at_k
+            if self.settings.checkpoint.keep_best:
+                self._try_to_write("best", lambda: self._save_best(team))
         return result
 
+    def _evaluate_when_due(self, team: TrainedTeam) -> None:
+        every = self.settings.evaluation.every
+        if every and self.iteration % every == 0 and self.iteration < self.settings.iterations:
+            self._evaluate(team)
+
     def _write_down(
-        self,
-        rollouts: Sequence[Rollout],
-        batch: TrainingBatch,
-        advantages: AdvantageReport,
-        updates: Mapping[str, PolicyUpdate],
-        seconds: Mapping[str, float],
+        self, record: dict[str, Any], rollouts: Sequence[Rollout], batch: TrainingBatch, advantages: AdvantageReport
     ) -> None:
-        record = iteration_record(
-            self.iteration,
-            rollouts,
-            batch,
-            advantages,
-            updates,
-            seconds,
-            role_of=self._role_of,
-            policy_of=self._policy_of,
-        )
+        record["alarms"] = self._alarms.check(record)
         self._log.write(record)
-        kept = []
-        for rollout in rollouts[:: max(1, len(rollouts) // max(1, self.settings.transcripts_per_iteration))]:
+        num_kept = self.settings.transcripts_per_iteration
+        transcripts = []
+        for rollout in rollouts[:: max(1, len(rollouts) // max(1, num_kept))][:num_kept]:
             rows = [batch.places.get((rollout.rollout_id, turn)) for turn in range(len(rollout.turns))]
             rewards = [float("nan") if row is None else float(batch.rewards[row]) for row in rows]
             values = [float("nan") if row is None else float(advantages.advantages[row]) for row in rows]
-            kept.append(rollout_record(rollout, self.iteration, rewards, values))
-        self._log.write_transcripts(f"iteration-{self.iteration:06d}", kept[: self.settings.transcripts_per_iteration])
+            transcripts.append(rollout_record(rollout, self.iteration, rewards, values))
+        self._log.write_transcripts(f"iteration-{self.iteration:06d}", transcripts)
         self.reporter.iteration(record)
-        every = self.settings.evaluation.every
-        if every and self.iteration % every == 0 and self.iteration < self.settings.iterations:
-            self._evaluate()
+        for callback in self.callbacks:
+            callback.on_iteration(self, record)
 
-    # Setting up, saving, stopping.
+    # Starting, saving, stopping.
 
-    def _prepare(self) -> None:
+    def _start(self) -> TrainedTeam:
         """Models (made on the spot, warm-started, or from the checkpoint), learners and the log."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(self.settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         (self.run_dir / "settings.yaml").write_text(text, encoding="utf-8")
         self._log = RunLog(self.run_dir, resume_at=self._checkpoint.iteration if self._checkpoint else None)
-        self._load_policies(self._model_folders())
-        self._learners = {
-            policy_id: self._make_learner(policy_id, policy)
-            for policy_id, policy in self.settings.policies.items()
-            if not policy.frozen
-        }
-        state: dict[str, Any] = self._checkpoint.state if self._checkpoint else {"cursor": 0}
-        self._order = TaskOrder(len(self.tasks), self.settings.seed, int(state["cursor"]))
-        if self._checkpoint:
-            for policy_id, learner in self._learners.items():
-                learner.load(
-                    self._checkpoint.folder / f"{policy_id}-optimizer.safetensors", state["num_updates"][policy_id]
-                )
-                self.policies[policy_id].version = int(state["versions"][policy_id])
-
-    def _load_policies(self, folders: Mapping[str, str | Path]) -> None:
-        rollout = self.settings.rollout
-        self.policies: dict[str, LanguagePolicy] = {
-            policy_id: load_policy(
-                policy_id,
-                policy,
-                folders[policy_id],
-                max_prompt_tokens=rollout.max_prompt_tokens,
-                call_deadline_s=rollout.call_deadline_s,
-            )
-            for policy_id, policy in self.settings.policies.items()
-        }
-
-    def _model_folders(self) -> dict[str, str | Path]:
-        if self._checkpoint:
-            return {policy_id: self._checkpoint.folder / policy_id for policy_id in self.settings.policies}
-        return StartingModels(
+        folders = StartingModels(
             settings=self.settings,
             folder=self.run_dir / "models",
             envs=self._envs,
@@ -310,76 +328,75 @@ class Trainer:
             reporter=self.reporter,
             check_stop=self._stop_when_asked,
         ).prepare()
+        return TrainedTeam(self.settings, folders, self._checkpoint)
 
-    def _make_learner(self, policy_id: str, policy: PolicySettings) -> Learner:
-        return Learner(
-            self.policies[policy_id].model,
-            policy,
-            self.settings.algorithm,
-            total_updates=self.settings.iterations * self.settings.algorithm.num_updates,
-            token_budget=self.settings.token_budget,
-            temperature=policy.sampling.temperature,
-            max_completion_tokens=policy.sampling.max_tokens,
-        )
-
-    def _save_when_due(self) -> None:
+    def _save_when_due(self, team: TrainedTeam) -> None:
         every = self.settings.checkpoint.every
         if self.iteration == self.settings.iterations or (every and self.iteration % every == 0):
-            self._save_checkpoint()
+            self._save_checkpoint(team)
 
-    def _save_checkpoint(self) -> None:
-        """Write a checkpoint; a disk that is full costs the checkpoint, not the run."""
-        root = self.run_dir / "checkpoints"
+    def _save_checkpoint(self, team: TrainedTeam) -> None:
+        root, keep_last = self.run_dir / "checkpoints", self.settings.checkpoint.keep_last
         state = {
+            **team.state(),
             "cursor": self._order.cursor,
-            "num_updates": {policy_id: learner.num_updates for policy_id, learner in self._learners.items()},
-            "versions": {policy_id: policy.version for policy_id, policy in self.policies.items()},
+            "best": self._best,
+            "bad_updates": self._bad_updates,
         }
-        try:
-            self._checkpoint = write_checkpoint(
-                root, self.iteration, state, self._write_weights, keep_last=self.settings.checkpoint.keep_last
-            )
-        except OSError as error:
-            self.reporter.message(f"checkpoint at iteration {self.iteration} could not be written ({error}); going on")
-            logger.warning("checkpoint at iteration %s could not be written: %s", self.iteration, error)
+        self._try_to_write(
+            f"checkpoint at iteration {self.iteration}",
+            lambda: write_checkpoint(root, self.iteration, state, team.save, keep_last=keep_last),
+        )
 
-    def _write_weights(self, folder: Path) -> None:
-        for policy_id, policy in self.policies.items():
-            policy.save(folder / policy_id)
-        for policy_id, learner in self._learners.items():
-            learner.save(folder / f"{policy_id}-optimizer.safetensors")
+    def _save_best(self, team: TrainedTeam) -> None:
+        """Replace `best/` by the policies as they are, as ordinary transformers or PEFT folders."""
+        aside, best = self.run_dir / ".best", self.run_dir / "best"
+        shutil.rmtree(aside, ignore_errors=True)
+        team.save_policies(aside)
+        note = {"iteration": self.iteration, "success": self._best}
+        (aside / "best.json").write_text(json.dumps(note), encoding="utf-8")
+        shutil.rmtree(best, ignore_errors=True)
+        aside.rename(best)
+
+    def _try_to_write(self, what: str, write: Any) -> None:
+        """Write; a disk that is full costs the checkpoint, not the run."""
+        try:
+            write()
+        except OSError as error:
+            self.reporter.message(f"{what} could not be written ({error}); going on, the one before is intact")
+            logger.warning("%s could not be written: %s", what, error)
 
     def _stop_when_asked(self) -> None:
-        if not self._stop.is_set():
+        if not self._stop.is_set:
             return
         self.reporter.finish()
-        if not hasattr(self, "_order"):
+        self._log.close()
+        if self.team is None:
             shutil.rmtree(self.run_dir, ignore_errors=True)
             raise TrainingInterrupted("stopped before the first iteration; nothing to resume, run the command again")
-        self._save_checkpoint()
-        self._log.close()
+        self._save_checkpoint(self.team)
         raise TrainingInterrupted(
             f"stopped after iteration {self.iteration}; go on with: mas-envs train --resume {self.run_dir}"
         )
 
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """The first Ctrl-C asks for a stop at the end of the iteration, the second stops at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
+    def _stop_when_diverged(
+        self, batch: TrainingBatch, advantages: AdvantageReport, updates: Mapping[str, PolicyUpdate]
+    ) -> None:
+        """Save the batch of an update that was not finite; stop after several in a row."""
+        bad = [policy_id for policy_id, update in updates.items() if update.skipped]
+        if not bad:
+            self._bad_updates = 0
             return
-
-        def ask(signum: int, frame: Any) -> None:
-            if self._stop.is_set():
-                raise KeyboardInterrupt
-            self._stop.set()
-            self.reporter.message("stopping after this iteration; press Ctrl-C again to stop at once")
-
-        before = signal.signal(signal.SIGINT, ask)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+        self._bad_updates += 1
+        path = self.run_dir / "bad_batches" / f"iteration-{self.iteration:06d}.json"
+        self._try_to_write("the bad batch", lambda: write_batch(path, batch, advantages, bad))
+        if self._bad_updates >= self.settings.algorithm.max_bad_updates:
+            self._log.close()
+            raise TrainingDiverged(
+                f"loss or gradient of policy {bad[0]!r} was not finite in {self._bad_updates} iterations in a row; its "
+                f"weights are those before, the batches are in {path.parent}; lower lr or max_grad_norm, set min_std, "
+                f"and go on with: mas-envs train --resume {self.run_dir}"
+            )
 
     def _make_env(self) -> AECEnv[Any, Any, Any]:
         return mas_envs.make(self.settings.env.id, **self.settings.env.kwargs)
@@ -391,7 +408,3 @@ class Trainer:
 
     def _deadlines(self) -> Deadlines:
         return Deadlines(episode_s=self.settings.rollout.episode_deadline_s)
-
-    def _seats(self, temperature: float | None = None) -> Seats:
-        policies = {policy_id: policy.with_temperature(temperature) for policy_id, policy in self.policies.items()}
-        return Seats(dict(policies), self._policy_of, self._role_of)

@@ -15,7 +15,8 @@ from safetensors.numpy import load_file
 
 from tests.trainers.tiny_team import tiny_settings
 from trainers.config import SettingsError
-from trainers.trainer import Trainer, TrainingInterrupted
+from trainers.trained_team import TrainedTeam
+from trainers.trainer import Callback, Trainer, TrainingDiverged, TrainingInterrupted
 
 
 def records(run_dir: Path, kind: str) -> list[dict[str, Any]]:
@@ -57,26 +58,111 @@ def test_run_directory_holds_all_that_was_promised(tiny_folder: Path, tmp_path: 
     assert {"grad_norm", "advantage_rms", "inflation", "entropy", "clip_frac", "engine_gap"} <= agent.keys()
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_n_steps_straight_equal_half_and_resume_bit_for_bit(tiny_folder: Path, tmp_path: Path, shared: bool) -> None:
-    changes: dict[str, Any] = {}
-    if shared:
-        policy = {"model": str(tiny_folder), "lr": 1e-3, "sampling": {"max_tokens": 6}}
-        changes = {"policies": {"team": policy}, "agents": {"solver": "team", "verifier": "team"}}
+class StopAfter(Callback):
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
+
+    def on_iteration(self, trainer: Trainer, record: Any) -> None:
+        if record["iteration"] == self.iteration:
+            trainer.stop()
+
+
+def teams(folder: Path) -> dict[str, dict[str, Any]]:
+    policy = {"model": str(folder), "lr": 1e-3, "sampling": {"max_tokens": 8}}
+    adapter = {**policy, "lora": {"rank": 2}}
+    return {
+        "separate": {},
+        "shared": {"policies": {"team": policy}, "agents": {"solver": "team", "verifier": "team"}},
+        "adapters": {
+            "policies": {"solver": adapter, "verifier": adapter},
+            "algorithm": {"kl": {"coef": 0.1}, "num_updates": 2},
+        },
+        "frozen": {"policies": {"solver": policy, "verifier": {**policy, "frozen": True}}},
+        "dynamic sampling": {"algorithm": {"dynamic_sampling": {"enabled": True}}},
+        "all extras": {
+            "algorithm": {
+                "kl": {"coef": 0.1, "estimate": "k2"},
+                "entropy_coef": 0.01,
+                "importance": {"mode": "truncate"},
+                "overlong": {"buffer": 2},
+                "num_updates": 2,
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize("team", ["separate", "shared", "adapters", "frozen", "dynamic sampling", "all extras"])
+def test_n_steps_straight_equal_half_and_resume_bit_for_bit(tiny_folder: Path, tmp_path: Path, team: str) -> None:
+    changes = teams(tiny_folder)[team]
     Trainer(tiny_settings(tiny_folder, **changes), tmp_path / "straight").train()
-
-    class StopsHalfWay(Trainer):
-        def _train_iteration(self) -> None:
-            super()._train_iteration()
-            if self.iteration == 2:
-                self._stop.set()
-
+    halved = Trainer(tiny_settings(tiny_folder, **changes), tmp_path / "halved", callbacks=[StopAfter(2)])
     with pytest.raises(TrainingInterrupted, match=r"stopped after iteration 2; go on with: mas-envs train --resume"):
-        StopsHalfWay(tiny_settings(tiny_folder, **changes), tmp_path / "halved").train()
+        halved.train()
     Trainer.resume(tmp_path / "halved").train()
     assert final_weights(tmp_path / "halved") == final_weights(tmp_path / "straight")
     straight = [without_times(record) for record in records(tmp_path / "straight", "iteration")]
     assert [without_times(record) for record in records(tmp_path / "halved", "iteration")] == straight
+
+
+def test_adapters_share_one_copy_of_the_base_and_learn_apart(tiny_folder: Path, tmp_path: Path) -> None:
+    trainer = Trainer(tiny_settings(tiny_folder, **teams(tiny_folder)["adapters"]), tmp_path / "run")
+    trainer.train()
+    assert trainer.team is not None
+    solver, verifier = trainer.team.policies["solver"], trainer.team.policies["verifier"]
+    assert solver.model is verifier.model
+    before = load_file(tiny_folder / "model.safetensors")
+    base = {
+        name.replace(".base_layer.", "."): value for name, value in solver.model.get_base_model().state_dict().items()
+    }
+    assert all((base[name].numpy() == before[name]).all() for name in before)
+    own = [policy.trained_parameters() for policy in (solver, verifier)]
+    assert own[0].keys().isdisjoint(own[1])
+    for parameters in own:
+        assert any(bool(value.detach().any()) for name, value in parameters.items() if "lora_B" in name)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)  # the plain peft user's call
+def test_one_agent_can_be_taken_out_as_an_ordinary_folder(tiny_folder: Path, tmp_path: Path) -> None:
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    Trainer(tiny_settings(tiny_folder, iterations=1), tmp_path / "full").train()
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "full" / "best" / "solver")
+    assert model.config.model_type == "qwen3"
+    Trainer(tiny_settings(tiny_folder, iterations=1, **teams(tiny_folder)["adapters"]), tmp_path / "lora").train()
+    adapted = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "lora" / "best" / "verifier")
+    assert adapted.active_adapter == "default"
+
+
+def test_dynamic_sampling_trains_on_varied_groups_only(tiny_folder: Path, tmp_path: Path) -> None:
+    settings = tiny_settings(tiny_folder, **teams(tiny_folder)["dynamic sampling"])
+    Trainer(settings, tmp_path / "run").train()
+    for record in records(tmp_path / "run", "iteration"):
+        assert 1 <= record["num_groups"] <= 3
+        assert record["dropped_groups"] >= 0
+    assert sum(record["dropped_groups"] for record in records(tmp_path / "run", "iteration")) > 0
+
+
+def test_updates_that_are_not_finite_stop_the_run_with_advice(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tiny_settings(tiny_folder, algorithm={"max_bad_updates": 2})
+    trainer = Trainer(settings, tmp_path / "run")
+
+    def poisoned(batch: Any) -> Any:
+        report = type(trainer)._advantages(trainer, batch)
+        report.advantages[:] = float("nan")
+        return report
+
+    monkeypatch.setattr(trainer, "_advantages", poisoned)
+    with pytest.raises(TrainingDiverged, match=r"not finite in 2 iterations in a row.*lower lr"):
+        trainer.train()
+    saved = json.loads((tmp_path / "run" / "bad_batches" / "iteration-000001.json").read_text())
+    assert {"prompt_ids", "completion_ids", "behaviour_logprobs", "reward", "advantage"} <= saved[0].keys()
+    names = [alarm["name"] for record in records(tmp_path / "run", "iteration") for alarm in record["alarms"]]
+    assert "not_finite" in names
 
 
 def test_estimators_give_different_weights_from_the_same_rollouts(tiny_folder: Path, tmp_path: Path) -> None:
@@ -89,7 +175,7 @@ def test_estimators_give_different_weights_from_the_same_rollouts(tiny_folder: P
 
 
 def test_frozen_policy_acts_and_does_not_move(tiny_folder: Path, tmp_path: Path) -> None:
-    policy = {"model": str(tiny_folder), "lr": 1e-3, "sampling": {"max_tokens": 6}}
+    policy = {"model": str(tiny_folder), "lr": 1e-3, "sampling": {"max_tokens": 8}}
     settings = tiny_settings(
         tiny_folder, policies={"solver": policy, "verifier": {**policy, "frozen": True}}, iterations=2
     )
@@ -136,14 +222,14 @@ def test_full_disk_at_a_checkpoint_does_not_end_the_run(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(tiny_settings(tiny_folder), tmp_path / "run")
-    write = trainer._write_weights
+    save = TrainedTeam.save
 
-    def fills_up(folder: Path) -> None:
+    def fills_up(team: TrainedTeam, folder: Path) -> None:
         if trainer.iteration == 2:
             raise OSError(28, "No space left on device")
-        write(folder)
+        save(team, folder)
 
-    monkeypatch.setattr(trainer, "_write_weights", fills_up)
+    monkeypatch.setattr(TrainedTeam, "save", fills_up)
     trainer.train()
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["iteration-000000", "iteration-000004"]

@@ -4,11 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import mas_envs
-from trainers.config import PolicySettings, SamplingSettings, Settings, TinyModelSettings, parse_settings
+from trainers.config import (
+    PolicySettings,
+    SamplingSettings,
+    Settings,
+    TinyModelSettings,
+    WarmStartSettings,
+    parse_settings,
+)
 from trainers.demonstrations import collect_demonstrations
 from trainers.rollout import EnvPool, Seats
 from trainers.team import LanguagePolicy, load_policy
 from trainers.tiny_model import make_tiny_model
+from trainers.warm_start import clone, tokenise
 
 ROLES = {"solver_0": "solver", "verifier_0": "verifier"}
 ENV_KWARGS: dict[str, Any] = {"tasks": {"name": "arithmetic", "level": 1}, "prompt_style": "short"}
@@ -19,14 +27,20 @@ def make_env() -> Any:
 
 
 def make_tiny_folder(folder: Path) -> Path:
+    """A model that has the format and a few of the sums, so that rewards differ and gradients are not zero."""
     demonstrations = collect_demonstrations(make_env(), 200, seed=0)
     texts = [message["content"] for each in demonstrations for message in each.messages]
     texts += [each.text for each in demonstrations]
     size = TinyModelSettings(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
-    return make_tiny_model(texts, folder, size, seed=0)
+    make_tiny_model(texts, folder, size, seed=0)
+    policy = tiny_policy(folder)
+    pairs = tokenise(demonstrations, policy.codec)
+    clone(policy.model, pairs, WarmStartSettings(steps=60, batch_size=64, lr=1e-2), seed=0)
+    policy.save(folder)
+    return folder
 
 
-def tiny_policy(folder: Path, policy_id: str = "team", max_tokens: int = 6) -> LanguagePolicy:
+def tiny_policy(folder: Path, policy_id: str = "team", max_tokens: int = 8) -> LanguagePolicy:
     return load_policy(policy_id, PolicySettings(sampling=SamplingSettings(max_tokens=max_tokens)), folder)
 
 
@@ -40,7 +54,7 @@ def env_pool() -> EnvPool:
 
 def tiny_settings(folder: Path | str, **changes: Any) -> Settings:
     """Settings of a run of a few seconds on a model that exists."""
-    policy = {"model": str(folder), "lr": 1e-3, "sampling": {"max_tokens": 6}}
+    policy = {"model": str(folder), "lr": 1e-3, "sampling": {"max_tokens": 8}}
     values: dict[str, Any] = {
         "name": "test",
         "iterations": 4,

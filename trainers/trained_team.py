@@ -1,0 +1,124 @@
+"""A team with its learners: loaded, updated, saved and restored together."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from trainers.advantages import AdvantageReport
+from trainers.batch import TrainingBatch
+from trainers.checkpoint import Checkpoint
+from trainers.config import PolicySettings, Settings
+from trainers.learner import Learner, PolicyUpdate
+from trainers.rollout import Seats
+from trainers.seeds import derive_seed
+from trainers.team import LanguagePolicy, load_team
+
+__all__ = ["TrainedTeam"]
+
+
+class TrainedTeam:
+    """Policies, and a learner for each that is not frozen.
+
+    Args:
+        settings: Settings of the run.
+        folders: Policy id -> folder or hub name of the model it started from.
+        checkpoint: Where to go on from; None starts anew.
+    """
+
+    def __init__(self, settings: Settings, folders: Mapping[str, str | Path], checkpoint: Checkpoint | None) -> None:
+        self._settings = settings
+        weights = dict(folders)
+        adapters: dict[str, Path] = {}
+        for policy_id, policy in settings.policies.items() if checkpoint else ():
+            assert checkpoint is not None
+            (adapters if policy.lora else weights)[policy_id] = checkpoint.folder / policy_id
+        self.policies: dict[str, LanguagePolicy] = load_team(
+            settings.policies,
+            weights,
+            adapters=adapters,
+            seed=settings.seed,
+            max_prompt_tokens=settings.rollout.max_prompt_tokens,
+            call_deadline_s=settings.rollout.call_deadline_s,
+        )
+        self.learners = {
+            policy_id: self._learner(policy_id, policy, folders[policy_id])
+            for policy_id, policy in settings.policies.items()
+            if not policy.frozen
+        }
+        if checkpoint is not None:
+            self._restore(checkpoint)
+
+    def seats(
+        self, policy_of: Mapping[str, str], role_of: Mapping[str, str], temperature: float | None = None
+    ) -> Seats:
+        """Who answers for which agent, at the policies' own temperature or another."""
+        policies = {policy_id: policy.with_temperature(temperature) for policy_id, policy in self.policies.items()}
+        return Seats(dict(policies), dict(policy_of), dict(role_of))
+
+    def update(self, batch: TrainingBatch, advantages: AdvantageReport, *, iteration: int) -> dict[str, PolicyUpdate]:
+        """Train each policy on its rows and hand its engine the new weights; policy id -> what happened."""
+        updates = {}
+        for policy_id, learner in self.learners.items():
+            mine = [i for i, row in enumerate(batch.rows) if row.policy_id == policy_id and advantages.is_kept[i]]
+            seed = derive_seed(self._settings.seed, "minibatches", policy_id, iteration)
+            updates[policy_id] = learner.update([batch.rows[i] for i in mine], advantages.advantages[mine], seed=seed)
+            self.policies[policy_id].sync()
+        return updates
+
+    def state(self) -> dict[str, Any]:
+        """The small part of the state, for a checkpoint's manifest."""
+        return {
+            "num_updates": {policy_id: learner.num_updates for policy_id, learner in self.learners.items()},
+            "versions": {policy_id: policy.version for policy_id, policy in self.policies.items()},
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write each policy into a folder of its name, and the optimizers beside them."""
+        self.save_policies(folder)
+        for policy_id, learner in self.learners.items():
+            learner.save(folder / f"{policy_id}-optimizer.safetensors")
+
+    def save_policies(self, folder: Path) -> None:
+        """Write each policy as an ordinary transformers or PEFT folder."""
+        for policy_id, policy in self.policies.items():
+            policy.save(folder / policy_id)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        for policy_id, learner in self.learners.items():
+            path = checkpoint.folder / f"{policy_id}-optimizer.safetensors"
+            learner.load(path, checkpoint.state["num_updates"][policy_id])
+        for policy_id, policy in self.policies.items():
+            policy.version = int(checkpoint.state["versions"][policy_id])
+
+    def _learner(self, policy_id: str, settings: PolicySettings, start: str | Path) -> Learner:
+        policy = self.policies[policy_id]
+        algorithm = self._settings.algorithm
+        return Learner(
+            policy.model,
+            settings,
+            algorithm,
+            total_updates=self._settings.iterations * algorithm.num_updates,
+            token_budget=self._settings.token_budget,
+            temperature=settings.sampling.temperature,
+            max_completion_tokens=settings.sampling.max_tokens,
+            parameters=policy.trained_parameters(),
+            activate=policy.activate,
+            reference=self._reference(policy, settings, start) if algorithm.kl.coef > 0.0 else None,
+        )
+
+    def _reference(
+        self, policy: LanguagePolicy, settings: PolicySettings, start: str | Path
+    ) -> Callable[[], AbstractContextManager[Any]]:
+        """The model a KL penalty compares with: the base of an adapter, else a frozen copy of the start."""
+        if policy.adapter is not None:
+            return policy.base_only
+        frozen = load_team({"reference": settings}, {"reference": start})["reference"].model
+        frozen.eval().requires_grad_(False)
+
+        @contextlib.contextmanager
+        def reference() -> Iterator[Any]:
+            yield frozen
+
+        return reference
