@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from pettingzoo import AECEnv
 
-from mas_envs.errors import EpisodeOrderError, InvalidActionError, MasEnvsError
+from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError, MasEnvsError
 from mas_envs.registration import EnvSpec, make
 from mas_envs.tasks import load_tasks
 
@@ -75,14 +75,14 @@ class VectorConversation:
             grader; 0 steps them one after the other.
 
     Raises:
-        ValueError: If there is no environment, one is given twice, or `num_threads` is negative.
+        BadArgumentError: If there is no environment, one is given twice, or `num_threads` is negative.
     """
 
     def __init__(self, envs: Sequence[AECEnv[str, Any, Any]], *, autoreset: bool = False, num_threads: int = 0) -> None:
         if not envs or len({id(env) for env in envs}) < len(envs):
-            raise ValueError(f"envs holds {len(envs)} environments; expected at least one, and each only once")
+            raise BadArgumentError(f"envs holds {len(envs)} environments; expected at least one, and each only once")
         if num_threads < 0:
-            raise ValueError(f"num_threads={num_threads!r}: expected 0 for none, or the number of threads")
+            raise BadArgumentError(f"num_threads={num_threads!r}: expected 0 for none, or the number of threads")
         self.envs = tuple(envs)
         self.possible_agents: list[str] = list(envs[0].possible_agents)
         self.autoreset = autoreset
@@ -112,11 +112,13 @@ class VectorConversation:
             options: Options of every environment, or a sequence with those of each.
 
         Raises:
-            ValueError: If there are not as many options as environments.
+            BadArgumentError: If there are not as many options as environments.
         """
         each = [options] * len(self) if options is None or isinstance(options, Mapping) else list(options)
         if len(each) != len(self):
-            raise ValueError(f"options has {len(each)} entries for {len(self)} environments; expected one for each")
+            raise BadArgumentError(
+                f"options has {len(each)} entries for {len(self)} environments; expected one for each"
+            )
         seeds = [None if seed is None else env_seed(seed, index) for index in range(len(self))]
         self._results, self._shown = [], {}
         self._episodes = [_Episode(env, index, 0, seeds[index]) for index, env in enumerate(self.envs)]
@@ -320,10 +322,10 @@ def make_vec(
         **kwargs: Arguments of the environment.
 
     Raises:
-        ValueError: If `n` is not an integer of at least 1.
+        BadArgumentError: If `n` is not an integer of at least 1.
     """
     if not isinstance(n, int) or n < 1:
-        raise ValueError(f"n={n!r}: expected an integer of at least 1, the number of environments")
+        raise BadArgumentError(f"n={n!r}: expected an integer of at least 1, the number of environments")
     if "tasks" in kwargs:
         kwargs["tasks"] = load_tasks(kwargs["tasks"])  # once for all
     envs = [make(id, **kwargs) for _ in range(n)]

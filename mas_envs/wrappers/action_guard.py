@@ -5,7 +5,7 @@ from typing import Any
 from pettingzoo import AECEnv
 
 from mas_envs.actions import mend_text
-from mas_envs.errors import InvalidActionError
+from mas_envs.errors import BadArgumentError, InvalidActionError
 from mas_envs.wrappers.transparent import Transparent
 
 __all__ = ["ActionGuard"]
@@ -29,12 +29,12 @@ class ActionGuard(Transparent):
         max_chars: Longer actions are cut to this length.
 
     Raises:
-        ValueError: If `max_chars` is below 1.
+        BadArgumentError: If `max_chars` is below 1.
     """
 
     def __init__(self, env: AECEnv[str, Any, Any], *, max_chars: int = 65_536) -> None:
         if not isinstance(max_chars, int) or max_chars < 1:
-            raise ValueError(f"max_chars={max_chars!r}: expected an integer of at least 1")
+            raise BadArgumentError(f"max_chars={max_chars!r}: expected an integer of at least 1")
         super().__init__(env)
         self.max_chars = max_chars
         self._cut: dict[str, bool] = {}

@@ -5,7 +5,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
-from mas_envs.errors import InvalidActionError
+from mas_envs.errors import BadArgumentError, InvalidActionError
 from mas_envs.spaces import Message
 from mas_envs.wrappers.own_books import OwnBooks
 
@@ -35,7 +35,7 @@ class SingleAgentView(OwnBooks):
         mates: Agent id -> what plays it, for every other agent.
 
     Raises:
-        ValueError: If an agent is unknown, has no mate, or is both left and played.
+        BadArgumentError: If an agent is unknown, has no mate, or is both left and played.
     """
 
     simultaneous: tuple[str, ...] = ()
@@ -117,10 +117,10 @@ class SingleAgentView(OwnBooks):
 
 def _check_mates(agent_ids: list[str], agent_id: str, mates: Mapping[str, Mate]) -> None:
     if agent_id not in agent_ids:
-        raise ValueError(f"agent_id={agent_id!r}: no such agent; agents are {', '.join(agent_ids)}")
+        raise BadArgumentError(f"agent_id={agent_id!r}: no such agent; agents are {', '.join(agent_ids)}")
     if agent_id in mates:
-        raise ValueError(f"mates[{agent_id!r}]: this is the agent that is left to act; take it out of mates")
+        raise BadArgumentError(f"mates[{agent_id!r}]: this is the agent that is left to act; take it out of mates")
     if unknown := sorted(set(mates) - set(agent_ids)):
-        raise ValueError(f"mates has {', '.join(unknown)}: no such agents; agents are {', '.join(agent_ids)}")
+        raise BadArgumentError(f"mates has {', '.join(unknown)}: no such agents; agents are {', '.join(agent_ids)}")
     if missing := [other for other in agent_ids if other != agent_id and other not in mates]:
-        raise ValueError(f"mates lacks {', '.join(missing)}; give a function for every agent but {agent_id}")
+        raise BadArgumentError(f"mates lacks {', '.join(missing)}; give a function for every agent but {agent_id}")

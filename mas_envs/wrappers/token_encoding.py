@@ -9,7 +9,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-from mas_envs.errors import InvalidActionError
+from mas_envs.errors import BadArgumentError, InvalidActionError
 from mas_envs.spaces import Message
 from mas_envs.wrappers.own_books import OwnBooks
 
@@ -93,7 +93,7 @@ class TokenEncoding(OwnBooks):
         render: From messages to the prompt's text, such as a chat template; None is `plain_prompt`.
 
     Raises:
-        ValueError: If a length is below 1, or the environment's spaces are not messages and text.
+        BadArgumentError: If a length is below 1, or the environment's spaces are not messages and text.
     """
 
     simultaneous: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class TokenEncoding(OwnBooks):
     ) -> None:
         for name, length in (("max_prompt_tokens", max_prompt_tokens), ("max_new_tokens", max_new_tokens)):
             if not isinstance(length, int) or length < 1:
-                raise ValueError(f"{name}={length!r}: expected an integer of at least 1")
+                raise BadArgumentError(f"{name}={length!r}: expected an integer of at least 1")
         super().__init__(env)
         _check_spaces(env)
         self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
@@ -196,7 +196,7 @@ def _check_spaces(env: AECEnv[str, Any, Any]) -> None:
     for agent_id in env.possible_agents:
         shown, said = env.observation_space(agent_id), env.action_space(agent_id)
         if not (isinstance(shown, spaces.Dict) and "messages" in shown.spaces and isinstance(said, spaces.Text)):
-            raise ValueError(
+            raise BadArgumentError(
                 f"TokenEncoding of {env}: {agent_id} is shown {shown!r:.80} and says {said!r:.80}; expected a Dict "
                 "with 'messages', and text"
             )

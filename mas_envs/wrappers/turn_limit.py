@@ -4,7 +4,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
-from mas_envs.errors import InvalidActionError
+from mas_envs.errors import BadArgumentError, InvalidActionError
 from mas_envs.wrappers.own_books import OwnBooks
 
 __all__ = ["TurnLimit"]
@@ -28,12 +28,14 @@ class TurnLimit(OwnBooks):
         max_turns: Turns of all agents together, at least 1; steps of agents that have ended do not count.
 
     Raises:
-        ValueError: If `max_turns` is not an integer of at least 1.
+        BadArgumentError: If `max_turns` is not an integer of at least 1.
     """
 
     def __init__(self, env: AECEnv[str, Any, Any], max_turns: int) -> None:
         if not isinstance(max_turns, int) or max_turns < 1:
-            raise ValueError(f"max_turns={max_turns!r}: expected an integer of at least 1; leave TurnLimit out instead")
+            raise BadArgumentError(
+                f"max_turns={max_turns!r}: expected an integer of at least 1; leave TurnLimit out instead"
+            )
         super().__init__(env)
         self.max_turns = max_turns
         self._num_turns = 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas_envs.errors import EpisodeOrderError, InvalidActionError, MasEnvsError
+from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError, MasEnvsError
 from mas_envs.tasks import Task, TaskSet
 from mas_envs.vector import EpisodeResult, VectorConversation, env_seed, make_vec
 from mas_envs.wrappers import TokenEncoding, TurnLimit
@@ -246,26 +246,26 @@ def test_call_before_reset_says_so(call: str) -> None:
 
 
 def test_options_of_the_wrong_number_are_refused() -> None:
-    with pytest.raises(ValueError, match="options has 2 entries for 3 environments"):
+    with pytest.raises(BadArgumentError, match="options has 2 entries for 3 environments"):
         vector(3).reset(options=[None, None])
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5])
 def test_number_below_one_is_refused(n: float) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"n={n!r}: expected an integer of at least 1")):
+    with pytest.raises(BadArgumentError, match=re.escape(f"n={n!r}: expected an integer of at least 1")):
         make_vec("MathLoop-v0", n)  # type: ignore[arg-type]
 
 
 def test_no_environment_or_one_given_twice_is_refused() -> None:
     env = Echo()
-    with pytest.raises(ValueError, match="envs holds 2 environments; expected at least one, and each only once"):
+    with pytest.raises(BadArgumentError, match="envs holds 2 environments; expected at least one, and each only once"):
         VectorConversation([env, env])
-    with pytest.raises(ValueError, match="envs holds 0 environments"):
+    with pytest.raises(BadArgumentError, match="envs holds 0 environments"):
         VectorConversation([])
 
 
 def test_negative_number_of_threads_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_threads=-1: expected 0 for none"):
+    with pytest.raises(BadArgumentError, match="num_threads=-1: expected 0 for none"):
         VectorConversation([Echo()], num_threads=-1)
 
 

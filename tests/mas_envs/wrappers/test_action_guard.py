@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas_envs.errors import InvalidActionError
+from mas_envs.errors import BadArgumentError, InvalidActionError
 from mas_envs.wrappers import ActionGuard
 from tests.mas_envs.wrappers.contract import REJECT, SOLUTION, WRONG, Echo, assert_passes_pettingzoo, math_loop, play
 
@@ -109,5 +109,5 @@ def test_copy_in_mid_episode_has_flags_of_its_own() -> None:
 
 
 def test_limit_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_chars=0: expected an integer of at least 1"):
+    with pytest.raises(BadArgumentError, match="max_chars=0: expected an integer of at least 1"):
         ActionGuard(Echo(), max_chars=0)

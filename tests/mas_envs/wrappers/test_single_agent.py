@@ -2,7 +2,7 @@ import copy
 
 import pytest
 
-from mas_envs.errors import EpisodeOrderError, InvalidActionError
+from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError
 from mas_envs.spaces import Message
 from mas_envs.wrappers import SingleAgentView
 from tests.mas_envs.wrappers.contract import (
@@ -153,20 +153,20 @@ def test_step_before_reset_says_so() -> None:
 
 
 def test_unknown_agent_is_refused() -> None:
-    with pytest.raises(ValueError, match="agent_id='judge_0': no such agent; agents are solver_0, verifier_0"):
+    with pytest.raises(BadArgumentError, match="agent_id='judge_0': no such agent; agents are solver_0, verifier_0"):
         SingleAgentView(math_loop(), "judge_0", {})
 
 
 def test_missing_mate_is_named() -> None:
-    with pytest.raises(ValueError, match="mates lacks verifier_0; give a function for every agent but solver_0"):
+    with pytest.raises(BadArgumentError, match="mates lacks verifier_0; give a function for every agent but solver_0"):
         SingleAgentView(math_loop(), "solver_0", {})
 
 
 def test_mate_for_the_agent_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"mates\['solver_0'\]: this is the agent that is left to act"):
+    with pytest.raises(BadArgumentError, match=r"mates\['solver_0'\]: this is the agent that is left to act"):
         SingleAgentView(math_loop(), "solver_0", {"solver_0": rejects, "verifier_0": rejects})
 
 
 def test_unknown_mate_is_named() -> None:
-    with pytest.raises(ValueError, match="mates has judge_0: no such agents"):
+    with pytest.raises(BadArgumentError, match="mates has judge_0: no such agents"):
         SingleAgentView(math_loop(), "solver_0", {"judge_0": rejects, "verifier_0": rejects})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas_envs.errors import EpisodeOrderError, InvalidActionError
+from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError
 from mas_envs.wrappers import ByteTokenizer, TokenEncoding, plain_prompt
 from tests.mas_envs.wrappers.contract import APPROVE, REJECT, SOLUTION, WRONG, assert_passes_pettingzoo, math_loop, play
 
@@ -236,10 +236,10 @@ def test_step_before_reset_says_so() -> None:
 @pytest.mark.parametrize("name", ["max_prompt_tokens", "max_new_tokens"])
 def test_length_below_one_is_refused(name: str) -> None:
     lengths: dict[str, Any] = {"max_prompt_tokens": 8, "max_new_tokens": 8, name: 0}
-    with pytest.raises(ValueError, match=f"{name}=0: expected an integer of at least 1"):
+    with pytest.raises(BadArgumentError, match=f"{name}=0: expected an integer of at least 1"):
         TokenEncoding(math_loop(), **lengths)
 
 
 def test_environment_without_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected a Dict with 'messages', and text"):
+    with pytest.raises(BadArgumentError, match="expected a Dict with 'messages', and text"):
         TokenEncoding(token_env(), max_prompt_tokens=8, max_new_tokens=8)

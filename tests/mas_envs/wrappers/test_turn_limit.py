@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from mas_envs.errors import EpisodeOrderError, InvalidActionError
+from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError
 from mas_envs.wrappers import TurnLimit
 from tests.mas_envs.wrappers.contract import (
     APPROVE,
@@ -114,5 +114,5 @@ def test_step_after_the_end_says_so() -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5])
 def test_limit_below_one_is_refused(limit: float) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"max_turns={limit!r}: expected an integer of at least 1")):
+    with pytest.raises(BadArgumentError, match=re.escape(f"max_turns={limit!r}: expected an integer of at least 1")):
         TurnLimit(math_loop(), limit)  # type: ignore[arg-type]
