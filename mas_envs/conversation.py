@@ -1,5 +1,6 @@
 """`ConversationEnv`: the turn-taking, rewards, infos, limits and rendering that every text environment shares."""
 
+import math
 import random
 import re
 import sys
@@ -13,7 +14,8 @@ from gymnasium import spaces
 from pettingzoo import AECEnv
 
 from mas_envs.actions import mend_text
-from mas_envs.errors import EpisodeOrderError, InvalidActionError, MasEnvsError
+from mas_envs.argument_checks import check_limits, seeded_generator
+from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError, MasEnvsError
 from mas_envs.spaces import Message, Observation, UnicodeText, messages_space
 from mas_envs.tasks import Task, TaskSet, TaskSource, load_tasks
 
@@ -86,7 +88,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
 
     Raises:
         TaskError: If the tasks cannot be loaded.
-        ValueError: If an argument is out of range or an agent id is malformed.
+        BadArgumentError: If an argument is of the wrong type or out of range, or an agent id is malformed.
     """
 
     name: ClassVar[str] = "conversation_v0"
@@ -104,7 +106,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         render_mode: str | None = None,
     ) -> None:
         super().__init__()
-        _check_limits(max_turns, invalid_penalty, max_action_chars, render_mode)
+        check_limits(max_turns, invalid_penalty, max_action_chars, render_mode)
         self.metadata = {"name": self.name, "render_modes": ["human", "ansi"], "is_parallelizable": False}
         self.render_mode = render_mode
         self.tasks: TaskSet = load_tasks(tasks)
@@ -113,7 +115,9 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         self.max_action_chars = max_action_chars
         self._role_of = {f"{role}_{index}": role for role, count in self.team_roles().items() for index in range(count)}
         if malformed := [agent_id for agent_id in self._role_of if not _AGENT_ID.fullmatch(agent_id)]:
-            raise ValueError(f"agent ids {malformed!r} are malformed: a role is lower-case letters only; rename it")
+            raise BadArgumentError(
+                f"agent ids {malformed!r} are malformed: a role is lower-case letters only; rename it"
+            )
         self.possible_agents = list(self._role_of)
         observation = messages_space(_OBSERVATION_CHARS)
         self.observation_spaces: dict[str, spaces.Space[Any]] = dict.fromkeys(self.possible_agents, observation)
@@ -160,10 +164,12 @@ class ConversationEnv(AECEnv[str, Observation, str]):
         """The role of an agent: `solver` for `solver_0`.
 
         Raises:
-            ValueError: If there is no such agent.
+            BadArgumentError: If there is no such agent.
         """
         if agent_id not in self._role_of:
-            raise ValueError(f"no agent {agent_id!r} in {self.name}; agents are {', '.join(self.possible_agents)}")
+            raise BadArgumentError(
+                f"no agent {agent_id!r} in {self.name}; agents are {', '.join(self.possible_agents)}"
+            )
         return self._role_of[agent_id]
 
     @property
@@ -202,9 +208,10 @@ class ConversationEnv(AECEnv[str, Observation, str]):
 
         Raises:
             TaskError: If the chosen task is neither a `Task` nor an index into the task set.
+            BadArgumentError: If the seed is not a whole number >= 0, or the options are not a dict.
         """
         if seed is not None:
-            self._generator = np.random.default_rng(seed)
+            self._generator = seeded_generator(seed)
         self._task = self._choose_task(options or {})
         self._turns = []
         self.agents = list(self.possible_agents)
@@ -273,9 +280,11 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             self.render()
 
     def render(self) -> str | None:
-        """The last turn as text; returned in mode `ansi`, written to the terminal in mode `human`."""
-        if self.render_mode is None or not self._turns:
+        """The last turn as text, empty before the first; returned (`ansi`) or written to the terminal (`human`)."""
+        if self.render_mode is None:
             return None
+        if not self._turns:
+            return "" if self.render_mode == "ansi" else None
         turn = self._turns[-1]
         line = f"[{len(self._turns)}] {turn.agent_id}{'' if turn.valid else ' (invalid)'}: {turn.text}\n"
         if self.render_mode == "ansi":
@@ -289,6 +298,8 @@ class ConversationEnv(AECEnv[str, Observation, str]):
     # Book-keeping.
 
     def _choose_task(self, options: dict[str, Any]) -> Task:
+        if not isinstance(options, Mapping):
+            raise BadArgumentError(f"options={options!r:.80}: expected a dict such as {{'task': 3}}, or None")
         choice = options.get("task")
         if choice is None:
             return self.tasks[int(self.np_random.integers(len(self.tasks)))]
@@ -311,6 +322,11 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             earned = {**earned, agent_id: own}
         for payee, terms in earned.items():
             amount = float(sum(terms.values()))
+            if not math.isfinite(amount):
+                raise MasEnvsError(
+                    f"receive of {self.name} paid {payee} {dict(terms)!r} at turn {len(self._turns)}; expected finite "
+                    "rewards: mend the environment or its reward function"
+                )
             self.rewards[self._known(payee, "the rewards of receive")] = amount
             self._cumulative_rewards[payee] += amount
             account = self._terms[payee]
@@ -362,16 +378,3 @@ class ConversationEnv(AECEnv[str, Observation, str]):
                 f"{', '.join(self.possible_agents)}: mend the environment"
             )
         return agent_id
-
-
-def _check_limits(
-    max_turns: int | None, invalid_penalty: float, max_action_chars: int, render_mode: str | None
-) -> None:
-    if max_turns is not None and max_turns < 1:
-        raise ValueError(f"max_turns={max_turns!r}: expected at least 1, or None for no limit")
-    if not 0.0 <= invalid_penalty < float("inf"):
-        raise ValueError(f"invalid_penalty={invalid_penalty!r}: expected a finite number >= 0; it is subtracted")
-    if max_action_chars < 1:
-        raise ValueError(f"max_action_chars={max_action_chars!r}: expected at least 1")
-    if render_mode not in (None, "human", "ansi"):
-        raise ValueError(f"render_mode={render_mode!r}: expected 'human', 'ansi' or None")

@@ -1,10 +1,22 @@
 """Errors this package raises; each also subclasses the builtin that fits, and says what was wrong and what to do."""
 
-__all__ = ["EpisodeOrderError", "GradingError", "InvalidActionError", "MasEnvsError", "MissingExtraError", "TaskError"]
+__all__ = [
+    "BadArgumentError",
+    "EpisodeOrderError",
+    "GradingError",
+    "InvalidActionError",
+    "MasEnvsError",
+    "MissingExtraError",
+    "TaskError",
+]
 
 
 class MasEnvsError(Exception):
     """Base of every error that mas_envs, adapters and trainers raise on purpose."""
+
+
+class BadArgumentError(MasEnvsError, ValueError):
+    """An argument of the wrong type or out of range; names the argument, its value and what was expected."""
 
 
 class InvalidActionError(MasEnvsError, TypeError):
