@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from mas_envs.actions import Parsed, parse_boxed, parse_verdict
 from mas_envs.conversation import ConversationEnv, Outcome, Skill, Turn
+from mas_envs.errors import BadArgumentError, MasEnvsError
 from mas_envs.math_loop.experts import scripted_solution, scripted_verdict
 from mas_envs.math_loop.grading import Grade, grade
 from mas_envs.math_loop.prompts import STYLES, PromptStyle, Said, solver_prompt, verifier_prompt
@@ -63,14 +64,16 @@ class MathLoopEnv(ConversationEnv):
         max_action_chars: int = 65_536,
         render_mode: str | None = None,
     ) -> None:
-        if not isinstance(max_loops, int) or max_loops < 1:
-            raise ValueError(f"max_loops={max_loops!r}: expected an integer of at least 1")
+        if not isinstance(max_loops, int) or isinstance(max_loops, bool) or max_loops < 1:
+            raise BadArgumentError(f"max_loops={max_loops!r}: expected an integer of at least 1")
         if reward not in ("team", "role") and not callable(reward):
-            raise ValueError(f"reward={reward!r}: expected 'team', 'role' or a function")
+            raise BadArgumentError(f"reward={reward!r}: expected 'team', 'role' or a function")
         if unknown_verdict not in ("reject", "approve"):
-            raise ValueError(f"unknown_verdict={unknown_verdict!r}: expected 'reject' or 'approve'")
+            raise BadArgumentError(f"unknown_verdict={unknown_verdict!r}: expected 'reject' or 'approve'")
         if prompt_style not in STYLES:
-            raise ValueError(f"prompt_style={prompt_style!r}: expected one of {', '.join(STYLES)}")
+            raise BadArgumentError(f"prompt_style={prompt_style!r}: expected one of {', '.join(STYLES)}")
+        if grader is not None and not callable(grader):
+            raise BadArgumentError(f"grader={grader!r}: expected a function (completion, answer) -> Grade, or None")
         super().__init__(
             tasks,
             max_turns=max_turns,
@@ -101,13 +104,13 @@ class MathLoopEnv(ConversationEnv):
             parsed = parse_boxed(text)
             self._said.append(Said(agent_id, text, parsed.content))
             loops = sum(said.agent_id == SOLVER for said in self._said)
-            return self._final(parsed, {}) if loops >= self.max_loops else _pass_on(VERIFIER, parsed, {})
+            return self._final(parsed, {}) if loops >= self.max_loops else _pass_on(VERIFIER, parsed)
         parsed = parse_verdict(text, "verify", ("approve", "reject"))
         self._said.append(Said(agent_id, text, parsed.content))
-        verdict_pay = self._verdict_pay(parsed)
+        verdict_pay, error = self._verdict_pay(parsed)
         if self._approves(parsed, text):
             return self._final(parsed, verdict_pay)
-        return _pass_on(SOLVER, parsed, verdict_pay)
+        return _pass_on(SOLVER, parsed, verdict_pay, error)
 
     def scripted_action(self, agent_id: str, rng: random.Random, skill: Skill | None = None) -> str:
         """The expert solver knows the answer; the expert verifier compares with it."""
@@ -120,7 +123,8 @@ class MathLoopEnv(ConversationEnv):
     def _approves(self, parsed: Parsed, text: str) -> bool:
         if self.unknown_verdict == "reject":
             return parsed.content == "approve"
-        return "<verify>approve</verify>" in text or "<verify>reject</verify>" not in text
+        shown = _first_block_stripped(text)
+        return "<verify>approve</verify>" in shown or "<verify>reject</verify>" not in shown
 
     def _final(self, parsed: Parsed, earned: Mapping[str, Mapping[str, float]]) -> Outcome:
         """Grade the last solution and end the episode."""
@@ -136,29 +140,40 @@ class MathLoopEnv(ConversationEnv):
             reason=parsed.reason,
             success=None if failed else result.correct,
             truncated=failed,
-            error=f"grading: {result.status}" if result.status in ("failed", "timeout") else None,
+            error=_grading_error(result),
         )
 
     def _final_pay(self, result: Grade, parsed: Parsed) -> list[tuple[str, float]]:
         if callable(self.reward):
             last = Turn(self._said[-1].agent_id, self._said[-1].text, parsed.valid, parsed.reason)
-            return list(self.reward(self.task, [*self.transcript, last], result).items())
+            paid = self.reward(self.task, [*self.transcript, last], result)
+            if not isinstance(paid, Mapping):
+                raise MasEnvsError(
+                    f"the reward function of {self.name} returned {paid!r:.80}; expected a mapping from agent ids"
+                )
+            return list(paid.items())
         payees = self.possible_agents if self.reward == "team" else [SOLVER]
         return [(agent_id, float(result.correct)) for agent_id in payees]
 
-    def _verdict_pay(self, verdict: Parsed) -> Mapping[str, Mapping[str, float]]:
+    def _verdict_pay(self, verdict: Parsed) -> tuple[Mapping[str, Mapping[str, float]], str | None]:
+        """What the verdict earns, and what kept the grader from saying so."""
         if self.reward != "role":
-            return {}
+            return {}, None
         result = self._grade_last_solution()
-        if result.status == "failed":
-            return {}
+        if error := _grading_error(result):
+            return {}, error
         agrees = verdict.content == ("approve" if result.correct else "reject")
-        return {VERIFIER: {"verdict": float(agrees)}}
+        return {VERIFIER: {"verdict": float(agrees)}}, None
 
     def _grade_last_solution(self) -> Grade:
         text = next((said.text for said in reversed(self._said) if said.agent_id == SOLVER), "")
-        grades = [self._grade(text, answer) for answer in _answers(self.task)]
-        return next((result for result in grades if result.correct), grades[0])
+        grades = []
+        for answer in _answers(self.task):
+            result = self._grade(text, answer)
+            if result.correct:
+                return result
+            grades.append(result)
+        return next((result for result in grades if _grading_error(result)), grades[0])
 
 
 class MathSoloEnv(MathLoopEnv):
@@ -200,8 +215,23 @@ class MathSoloEnv(MathLoopEnv):
         )
 
 
-def _pass_on(agent_id: str, parsed: Parsed, earned: Mapping[str, Mapping[str, float]]) -> Outcome:
-    return Outcome(next_agent=agent_id, rewards=earned, valid=parsed.valid, reason=parsed.reason)
+def _pass_on(
+    agent_id: str, parsed: Parsed, earned: Mapping[str, Mapping[str, float]] | None = None, error: str | None = None
+) -> Outcome:
+    return Outcome(next_agent=agent_id, rewards=earned or {}, valid=parsed.valid, reason=parsed.reason, error=error)
+
+
+def _grading_error(result: Grade) -> str | None:
+    return f"grading: {result.status}" if result.status in ("failed", "timeout") else None
+
+
+def _first_block_stripped(text: str) -> str:
+    """The text as the published code passes it on: white space inside the first verdict block removed."""
+    opening, closing = "<verify>", "</verify>"
+    start, end = text.find(opening), text.find(closing)
+    if start < 0 or end < 0:
+        return text
+    return f"{text[:start]}{opening}{text[start + len(opening) : end].strip()}{closing}{text[end + len(closing) :]}"
 
 
 def _answers(task: Task) -> tuple[str, ...]:

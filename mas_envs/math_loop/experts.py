@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+from mas_envs.actions import defuse
 from mas_envs.conversation import Skill
 from mas_envs.math_loop.prompts import PromptStyle, Said
 
@@ -33,7 +34,7 @@ def scripted_verdict(
     if style == "short":
         text = f"{answer}{_marks(answer, proposed)}<verify>{verdict}</verify>"
     else:
-        text = f"I get {answer}; the solver says {proposed:.80}. <verify>{verdict}</verify>"
+        text = f"I get {answer}; the solver says {defuse(proposed):.80}. <verify>{verdict}</verify>"
     if rng.random() >= skill.malformed:
         return text
     return text.replace(rng.choice(("<verify>", "</verify>")), "", 1)

@@ -7,7 +7,7 @@ worker process, which can be killed. Nothing a model writes is evaluated as code
 import functools
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from mas_envs.actions import parse_boxed
 from mas_envs.math_loop.algebra_guard import refusal
@@ -112,6 +112,9 @@ class MathGrader:
     def close(self) -> None:
         """Ends the workers; a second call does nothing."""
         self._pool.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # a handle on processes: copies of an environment share it
 
     def __enter__(self) -> Self:
         return self
