@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Literal
 
+from mas_envs.argument_checks import is_whole
 from mas_envs.errors import TaskError
 from mas_envs.tasks import Task, TaskSet
 
@@ -35,7 +36,7 @@ def _three_digit_sum_or_difference(rng: random.Random) -> Problem:
 def _product_or_chain(rng: random.Random) -> Problem:
     if rng.random() < 0.5:
         left, right = rng.randrange(2, 100), rng.randrange(2, 10)
-        return f"{left}*{right}", left * right, "*".join(map(str, sorted((left, right))))
+        return f"{left}*{right}", left * right, _commuted(left, right, "*")
     numbers = [rng.randrange(100) for _ in range(3)]
     return "+".join(map(str, numbers)), sum(numbers), "+".join(map(str, sorted(numbers)))
 
@@ -43,19 +44,24 @@ def _product_or_chain(rng: random.Random) -> Problem:
 def _mixed_expression(rng: random.Random) -> Problem:
     first, second = rng.randrange(2, 50), rng.randrange(2, 50)
     third, factor = rng.randrange(2, 50), rng.randrange(2, 10)
-    question, answer = rng.choice(
-        [
-            (f"{first}+{second}*{factor}", first + second * factor),
-            (f"({first}+{second})*{factor}", (first + second) * factor),
-            (f"({first}-{second})*{factor}+{third}", (first - second) * factor + third),
-            (f"{first}*{factor}-({second}-{third})", first * factor - (second - third)),
-        ]
-    )
-    return question, answer, question
+    inner, outer = _commuted(second, factor, "*"), _commuted(first, factor, "*")
+    difference = f"({first}-{second})*{factor}+{third}"
+    problems: list[Problem] = [
+        (f"{first}+{second}*{factor}", first + second * factor, f"{first}+{inner}"),
+        (f"({first}+{second})*{factor}", (first + second) * factor, f"({_commuted(first, second, '+')})*{factor}"),
+        (difference, (first - second) * factor + third, difference),
+        (f"{first}*{factor}-({second}-{third})", first * factor - (second - third), f"{outer}-({second}-{third})"),
+    ]
+    return rng.choice(problems)
 
 
 def _sum(left: int, right: int) -> Problem:
-    return f"{left}+{right}", left + right, "+".join(map(str, sorted((left, right))))
+    return f"{left}+{right}", left + right, _commuted(left, right, "+")
+
+
+def _commuted(left: int, right: int, operator: str) -> str:
+    """One spelling for `left operator right` and `right operator left`."""
+    return operator.join(map(str, sorted((left, right))))
 
 
 LEVELS: dict[int, Callable[[random.Random], Problem]] = {
@@ -65,7 +71,7 @@ LEVELS: dict[int, Callable[[random.Random], Problem]] = {
     4: _product_or_chain,
     5: _mixed_expression,
 }
-"""Level -> what draws one problem: one-digit sums; sums below 100; three-digit + and -; products and chains; brackets."""
+"""Level -> what draws one problem: one-digit sums; sums below 100; three-digit + and -; products, chains; brackets."""
 
 
 def arithmetic_tasks(
@@ -78,7 +84,7 @@ def arithmetic_tasks(
 
     >>> tasks = arithmetic_tasks(level=2, size=3)
     >>> [(task.question, task.answer) for task in tasks]
-    [('36+17', '53'), ('34+12', '46'), ('50+10', '60')]
+    [('8+7', '15'), ('9+2', '11'), ('29+26', '55')]
 
     Args:
         level: 1 one-digit sums; 2 sums below 100; 3 three-digit sums and differences; 4 products and three-term sums;
@@ -91,15 +97,17 @@ def arithmetic_tasks(
     Raises:
         TaskError: If an argument is out of range, or the level has fewer than `size` problems in that split.
     """
-    if level not in LEVELS:
+    if not is_whole(level) or level not in LEVELS:
         raise TaskError(f"arithmetic level {level!r}: expected one of {', '.join(map(str, LEVELS))}")
     if split not in ("train", "test"):
         raise TaskError(f"arithmetic split {split!r}: expected 'train' or 'test'")
-    if not 0.0 < test_frac < 1.0:
+    if not isinstance(test_frac, int | float) or not 0.0 < test_frac < 1.0:
         raise TaskError(f"arithmetic test_frac={test_frac!r}: expected a share between 0 and 1")
+    if size is not None and not (is_whole(size) and size >= 1):
+        raise TaskError(f"arithmetic size={size!r}: expected a whole number >= 1, or None for the usual size")
+    if not is_whole(seed):
+        raise TaskError(f"arithmetic seed={seed!r}: expected a whole number")
     wanted = size if size is not None else (4096 if split == "train" else 256)
-    if wanted < 1:
-        raise TaskError(f"arithmetic size={size!r}: expected at least 1")
     rng = random.Random(f"{seed}/{level}/{split}")
     problems: dict[str, int] = {}
     misses = 0
