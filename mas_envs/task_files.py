@@ -1,8 +1,10 @@
 """Task sets read from `.jsonl` and `.parquet` files; bad rows are reported with file, line and field."""
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from mas_envs.errors import MissingExtraError, TaskError
@@ -36,6 +38,17 @@ def read_tasks(path: Path | str, *, source: str | None = None) -> TaskSet:
     if not path.is_file():
         raise TaskError(f"{path}: no such file; check the path")
     rows = _jsonl_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
+    try:
+        tasks = _checked_tasks(path, rows, source or path.stem)
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be read ({error.strerror or error}); check its permissions") from error
+    if not tasks:
+        raise TaskError(f"{path}: holds no rows; expected one task a row")
+    return TaskSet(tasks, name=path.stem)
+
+
+def _checked_tasks(path: Path, rows: Iterable[tuple[int, object]], source: str) -> list[Task]:
+    """The tasks of all rows, or one error about the bad ones."""
     tasks: list[Task] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
@@ -43,7 +56,7 @@ def read_tasks(path: Path | str, *, source: str | None = None) -> TaskSet:
         try:
             if isinstance(row, TaskError):
                 raise row
-            task = task_from_row(row, default_id=f"{path.stem}-{line}", default_source=source or path.stem)
+            task = task_from_row(row, default_id=f"{path.stem}-{line}", default_source=source)
             if task.id in seen:
                 raise TaskError(f"field 'id': {task.id!r} was used in line {seen[task.id]}; ids must differ")
         except TaskError as error:
@@ -53,8 +66,9 @@ def read_tasks(path: Path | str, *, source: str | None = None) -> TaskSet:
         tasks.append(task)
     if faults:
         more = f"\n  and {len(faults) - _REPORTED_ROWS} more" if len(faults) > _REPORTED_ROWS else ""
-        raise TaskError(f"{path}: {len(faults)} bad rows\n" + "\n".join(faults[:_REPORTED_ROWS]) + more)
-    return TaskSet(tasks, name=path.stem)
+        count = "1 bad row" if len(faults) == 1 else f"{len(faults)} bad rows"
+        raise TaskError(f"{path}: {count}\n" + "\n".join(faults[:_REPORTED_ROWS]) + more)
+    return tasks
 
 
 def task_from_row(row: object, *, default_id: str, default_source: str) -> Task:
@@ -73,7 +87,7 @@ def task_from_row(row: object, *, default_id: str, default_source: str) -> Task:
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TaskError(f"field 'metadata': expected an object, got {metadata!r:.60}")
     task_id = row.get("id")
-    if task_id is not None and not isinstance(task_id, (str, int)):
+    if isinstance(task_id, bool) or not isinstance(task_id, (str, int, NoneType)):
         raise TaskError(f"field 'id': expected text or an integer, got {task_id!r:.60}")
     source = next((row[name] for name in _SOURCE_FIELDS if row.get(name) is not None), default_source)
     if not isinstance(source, str):
@@ -97,7 +111,7 @@ def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
 def _answer(value: object, name: str) -> str | tuple[str, ...]:
     if isinstance(value, str) and value.strip():
         return value
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
     if isinstance(value, (list, tuple)) and value and all(isinstance(part, str) and part.strip() for part in value):
         return tuple(value)
@@ -110,11 +124,13 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, object]]:
             if not raw.strip():
                 continue
             try:
-                yield line, json.loads(raw.decode("utf-8"))
+                yield line, json.loads(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
             except UnicodeDecodeError as error:
                 yield line, TaskError(f"not UTF-8 (byte {error.start}); save the file as UTF-8")
             except json.JSONDecodeError as error:
                 yield line, TaskError(f"not JSON ({error.msg}, column {error.colno}); expected one object per line")
+            except (ValueError, RecursionError) as error:
+                yield line, TaskError(f"JSON that cannot be read ({error}); shorten or flatten it")
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, object]]:

@@ -1,8 +1,11 @@
 """Tasks, the sets they come in, and `load_tasks`, which turns what a user writes into a set."""
 
 import difflib
+import functools
 import importlib
+import inspect
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +14,8 @@ from typing import Any, SupportsIndex, overload
 from mas_envs.errors import TaskError
 
 __all__ = ["Task", "TaskSet", "TaskSource", "load_tasks", "register_tasks", "task_names"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,11 @@ class Task:
         answers = (self.answer,) if isinstance(self.answer, str) else self.answer
         if not isinstance(answers, tuple) or not answers or not all(isinstance(answer, str) for answer in answers):
             raise TaskError(f"Task {self.id!r} has the answer {self.answer!r}; expected a str or a tuple of str")
+        for name, text in (("question", self.question), *(("answer", answer) for answer in answers)):
+            if not text.isascii() and _SURROGATE.search(text):
+                raise TaskError(
+                    f"Task {self.id!r} has a {name} with half a surrogate pair, {text!r:.60}; repair the text"
+                )
 
 
 class TaskSet(Sequence[Task]):
@@ -149,7 +159,7 @@ def load_tasks(source: TaskSource) -> TaskSet:
             raise TaskError(f"tasks={dict(source)!r}: the key 'name' is missing; expected a task set name or a file")
         return _load_named(name, options)
     if isinstance(source, list | tuple) and all(isinstance(task, Task) for task in source):
-        return TaskSet(source)
+        return TaskSet(tuple(source))  # a copy: the caller's list may change
     raise TaskError(
         f"tasks={source!r:.80} of type {type(source).__name__}; expected a TaskSet, a list of Task, a name "
         f"({', '.join(task_names())}), a .jsonl or .parquet file, or a mapping with 'name'"
@@ -162,19 +172,30 @@ def _load_named(name: str, options: dict[str, Any]) -> TaskSet:
         if isinstance(loader, str):
             module, _, function = loader.partition(":")
             loader = getattr(importlib.import_module(module), function)
-        try:
-            tasks: TaskSet = loader(**options)
-        except TypeError as error:
-            raise TaskError(f"task set {name!r} does not take the options {options!r}: {error}") from error
+        _check_options(name, loader, options)
+        tasks: TaskSet = loader(**options)
         return tasks
-    if Path(name).suffix in (".jsonl", ".parquet") or Path(name).exists():
+    if Path(name).suffix in (".jsonl", ".parquet"):
         return _load_file(Path(name), options)
     near = difflib.get_close_matches(name, _loaders, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known sets are {', '.join(task_names())}"
-    raise TaskError(f"there is no task set {name!r}, and no .jsonl or .parquet file of that name; {hint}")
+    raise TaskError(f"there is no task set {name!r:.80}, and it is no .jsonl or .parquet file; {hint}")
 
 
 def _load_file(path: Path, options: dict[str, Any]) -> TaskSet:
     from mas_envs.task_files import read_tasks  # here, so that a task file's formats cost nothing when unused
 
+    _check_options(str(path), functools.partial(read_tasks, path), options)
     return read_tasks(path, **options)
+
+
+def _check_options(name: str, loader: Callable[..., TaskSet], options: Mapping[str, Any]) -> None:
+    """Refuse unknown options by name; what a loader raises on its own is left as it is."""
+    parameters = inspect.signature(loader).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for option in options:
+        if option not in parameters:
+            near = difflib.get_close_matches(str(option), parameters, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(parameters)}"
+            raise TaskError(f"task set {name!r} does not take the option {option!r}; {hint}")
