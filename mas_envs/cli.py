@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import sys
+import textwrap
 import warnings
 from typing import Annotated, Any
 
@@ -43,8 +44,8 @@ def list_environments() -> None:
         spec = mas_envs.registry[env_id]
         try:
             agents = ", ".join(mas_envs.make(env_id).possible_agents)
-        except MasEnvsError as error:  # a missing extra: the environment is there, but cannot be made here
-            agents = f"({error})"
+        except Exception as error:  # noqa: BLE001  # a missing extra, a plug-in's fault: the others are listed all the same
+            agents = escape(f"({error})")
         table.add_row(env_id, agents, spec.origin)
     console.print(table)
 
@@ -64,12 +65,12 @@ def info(env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0.")], se
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_row("id", base.spec.id)
     table.add_row("agents", ", ".join(f"{agent} ({base.role_of(agent)})" for agent in env.possible_agents))
-    table.add_row("tasks", str(base.tasks))
+    table.add_row("tasks", escape(str(base.tasks)))
     table.add_row("first task", escape(f"{base.task.question}  ->  {base.task.answer}"))
     table.add_row("action space", str(env.action_space(env.agent_selection)))
     table.add_row("info keys", ", ".join(env.infos[env.agent_selection]))
     console.print(Panel(table, title=base.spec.id))
-    console.print(inspect.getdoc(type(base)) or "", markup=False, highlight=False)
+    console.print(_reflowed(inspect.getdoc(type(base)) or "", console.width), markup=False, highlight=False)
     for message in env.observe(env.agent_selection)["messages"]:
         title = f"what {env.agent_selection} is shown first ({message['role']})"
         console.print(Panel(escape(message["content"]), title=title))
@@ -116,8 +117,13 @@ def play(
         if not turn.valid:
             console.print(f"[yellow]invalid:[/yellow] {escape(turn.reason or '')}", highlight=False)
         final = {name: (env.infos[name], env._cumulative_rewards[name]) for name in env.agents}
+    success = next(iter(final.values()))[0]["success"]
+    verdict = {True: "Solved", False: "Not solved", None: "Ended without a grade"}[success]
     table = Table(
-        "agent", "reward since its last turn", "terms", title=f"The answer was {escape(str(base.task.answer))}"
+        "agent",
+        "reward since its last turn",
+        "terms",
+        title=f"{verdict}. The answer is {escape(_answer_text(base.task))}",
     )
     for name, (agent_info, reward) in final.items():
         table.add_row(name, f"{reward:g}", ", ".join(f"{k} {v:+g}" for k, v in agent_info["reward_terms"].items()))
@@ -132,9 +138,32 @@ def _read_turn(agent: str) -> str:
         line = sys.stdin.readline()
         if not line.strip():
             if not line and not lines:
-                raise typer.Abort
+                errors.print(f"The input ended before the episode did: {agent} has said nothing.", highlight=False)
+                raise typer.Exit(1)
             return "\n".join(lines)
         lines.append(line.rstrip("\n"))
+
+
+def _answer_text(task: Any) -> str:
+    return task.answer if isinstance(task.answer, str) else " or ".join(task.answer)
+
+
+def _reflowed(doc: str, width: int) -> str:
+    """A docstring with its paragraphs and its list of arguments wrapped to `width` anew."""
+    paragraphs: list[str] = []
+    starts_anew = True
+    for line in doc.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if not starts_anew and line.strip() and (indent == 0 or indent > 4):
+            paragraphs[-1] += f" {line.strip()}"
+        else:
+            paragraphs.append(line)
+        starts_anew = not line.strip() or line.rstrip() in ("Args:", "Raises:", "Returns:")
+    wrapped = [
+        textwrap.fill(text, width, subsequent_indent=" " * 8 if text.startswith(" ") else "", break_on_hyphens=False)
+        for text in paragraphs
+    ]
+    return "\n".join(wrapped)
 
 
 def _arguments(settings: list[str] | None) -> dict[str, Any]:
@@ -163,7 +192,14 @@ def build_app() -> typer.Typer:
     app.command("info")(info)
     app.command("play")(play)
     for point in sorted(importlib.metadata.entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
-        app.command(point.name)(point.load())
+        try:
+            app.command(point.name)(point.load())
+        except Exception as error:  # noqa: BLE001  # another package's fault: the other commands go on
+            warnings.warn(
+                f"the command {point.name!r} ({point.value}) failed to load and is left out: "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
     return app
 
 
@@ -171,7 +207,7 @@ def main() -> None:
     """Run the command; errors are sentences, the exit code is 0, 1 (failed) or 2 (usage)."""
     warnings.showwarning = _show_warning
     try:
-        build_app()()
+        build_app()(prog_name="mas-envs")
     except (MasEnvsError, GymnasiumError, ModuleNotFoundError) as error:
         errors.print(f"[bold red]Error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise SystemExit(_USAGE_ERROR if isinstance(error, ValueError | TypeError | GymnasiumError) else 1) from None

@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ PLUGIN_GROUP = "mas_envs.plugins"
 """Entry-point group of plug-ins: name = namespace, value = `module:register`."""
 
 EnvCreator = Callable[..., AECEnv[Any, Any, Any]]
+
+_ENTRY_POINT = re.compile(r"[^\s:.][^\s:]*:[^\s:]+")
 
 
 class EnvArgumentError(MasEnvsError, TypeError):
@@ -98,10 +101,14 @@ class Registry(Mapping[str, EnvSpec]):
 
         Raises:
             gymnasium.error.Error: If the id is malformed.
-            gymnasium.error.RegistrationError: If another package registered it, or versioned and versionless ids of
-                one name would mix.
+            gymnasium.error.RegistrationError: If another package registered it, versioned and versionless ids of one
+                name would mix, or the entry point is neither callable nor `module:attribute`.
         """
         namespace, name, version = parse_env_id(id)
+        if not callable(entry_point) and not _ENTRY_POINT.fullmatch(str(entry_point)):
+            raise gym_error.RegistrationError(
+                f"the entry point {entry_point!r} of {id!r}: expected a callable, or text such as 'package.module:Name'"
+            )
         where = origin or _origin_of(entry_point)
         present = self._specs.get(id)
         if present is not None and present.origin != where:
@@ -163,18 +170,20 @@ class Registry(Mapping[str, EnvSpec]):
         if self._plugins_loaded:
             return
         self._plugins_loaded = True
+        faults: list[str] = []
         for point in importlib.metadata.entry_points(group=self._plugin_group or ""):
             before = dict(self._specs)
             try:
                 point.load()(functools.partial(self._register_plugin, point.name, point.value.split(":")[0]))
-            except Exception as error:  # noqa: BLE001  # third-party code: whatever it raises, the others go on
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # third-party code: the others go on
                 self._specs = before
                 self._broken[point.name] = f"{type(error).__name__}: {error}"
-                warnings.warn(
+                faults.append(
                     f"the plug-in {point.name!r} ({point.value}) failed to load and is left out: "
-                    f"{self._broken[point.name]}",
-                    stacklevel=2,
+                    f"{self._broken[point.name]}"
                 )
+        for fault in faults:  # last, so that a warning turned into an error stops no other plug-in
+            warnings.warn(fault, stacklevel=3)
 
     def pprint(self) -> str:
         """The ids in columns of namespace, one line each, as text."""
@@ -323,6 +332,8 @@ def _make_mirrored(env_id: str, *, max_cycles: int | None = None, **kwargs: Any)
 
 def _import_module(module: str, env_id: str) -> None:
     try:
+        if module.startswith("."):
+            raise ModuleNotFoundError("a full module name was expected, not a relative one")
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
@@ -331,7 +342,11 @@ def _import_module(module: str, env_id: str) -> None:
 
 
 def _origin_of(entry_point: str | EnvCreator) -> str:
-    module = entry_point.partition(":")[0] if isinstance(entry_point, str) else entry_point.__module__
+    module = (
+        entry_point.partition(":")[0]
+        if isinstance(entry_point, str)
+        else str(getattr(entry_point, "__module__", None) or type(entry_point).__module__)
+    )
     return module.split(".")[0]
 
 
