@@ -29,7 +29,7 @@ _THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
 _BOX = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _PLAIN_CONTENT = re.compile(r"([^{}\\]*)\}")
-_CHAT_MARKER = re.compile(r"<([|\uff5c][^<>\n]{0,64}[|\uff5c])>")
+_CHAT_MARKER = re.compile(r"<([|\uff5c][^<>\n]{1,64}|\w{1,32}[|\uff5c])>")  # `<|x|>`, also `<|x>` and `<x|>`
 _TEMPLATE_MARKER = re.compile(
     r"<(?:(?=[/a-z])"  # a quick look before the long list
     r"(/?(?:s|bos|eos|pad|start_of_turn|end_of_turn|start_header_id|end_header_id|end_of_text|eot_id))>"

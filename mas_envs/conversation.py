@@ -125,6 +125,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             agent_id: UnicodeText(max_action_chars) for agent_id in self.possible_agents
         }
         self.agents: list[str] = []
+        self.infos: dict[str, dict[str, Any]] = {}
         self._task: Task | None = None
         self._turns: list[Turn] = []
         self._generator: np.random.Generator | None = None

@@ -46,7 +46,7 @@ class Task:
         for name, text in (("question", self.question), *(("answer", answer) for answer in answers)):
             if not text.isascii() and _SURROGATE.search(text):
                 raise TaskError(
-                    f"Task {self.id!r} has a {name} with half a surrogate pair, {text!r:.60}; repair the text"
+                    f"Task {self.id!r} has half a surrogate pair in its {name}, {text!r:.60}; repair the text"
                 )
 
 

@@ -118,10 +118,10 @@ def arithmetic_tasks(
             continue
         misses = 0
         problems[question] = answer
-    if size is not None and len(problems) < size:
+    if len(problems) < (size or 1):
         raise TaskError(
-            f"arithmetic level {level} has only {len(problems)} different {split} problems, not {size}; "
-            "lower size or raise the level"
+            f"arithmetic level {level} has only {len(problems)} different {split} problems, not {size or 1}; "
+            "lower size, or raise level or test_frac"
         )
     source = f"arithmetic-{level}"
     tasks = [Task(f"{source}/{question}", question, str(answer), source) for question, answer in problems.items()]
