@@ -108,6 +108,7 @@ TaskSource = TaskSet | list[Task] | tuple[Task, ...] | str | Path | Mapping[str,
 
 _loaders: dict[str, str | Callable[..., TaskSet]] = {
     "arithmetic": "mas_envs.math_loop.arithmetic:arithmetic_tasks",
+    "world": "mas_envs.search.questions:world_tasks",
 }
 
 

@@ -1,0 +1,5 @@
+"""Finding passages: the protocol, indexes, encoders and the passages themselves on disk."""
+
+from mas_envs.retrieval.protocol import Passage, RetrievalError, Retriever, search_checked
+
+__all__ = ["Passage", "RetrievalError", "Retriever", "search_checked"]

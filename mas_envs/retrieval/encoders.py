@@ -1,0 +1,222 @@
+"""Encoders: from texts to vectors whose inner product says how well a passage fits a query."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mas_envs.errors import BadArgumentError
+from mas_envs.retrieval.optional_packages import need
+from mas_envs.retrieval.protocol import Passage, RetrievalError
+
+__all__ = ["Encoder", "Floats", "TfidfSvdEncoder", "words"]
+
+Floats = NDArray[np.float32]
+
+_WORD = re.compile(r"\w+")
+_MARKS = 8
+
+
+class Encoder(Protocol):
+    """Turns texts into rows of float32 that an index can hold."""
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        ...
+
+    def encode_queries(self, queries: Sequence[str]) -> Floats:
+        """[N, dim], rows of length 1."""
+        ...
+
+    def encode_passages(self, passages: Sequence[Passage]) -> Floats:
+        """[N, dim], rows of length 1."""
+        ...
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case; numbers are words, punctuation is not.
+
+    >>> words("Ana Belun's mentor, 1843")
+    ['ana', 'belun', 's', 'mentor', '1843']
+    """
+    return _WORD.findall(text.lower())
+
+
+class TfidfSvdEncoder:
+    """Weighted word counts in few dimensions, fitted on the corpus; needs no download and is the same everywhere.
+
+    The first dimensions are a truncated SVD of the TF-IDF matrix: what passages have in common. A low rank cannot keep
+    thousands of rare names apart, so a vocabulary larger than that rank also gets a sketch: every word adds a few
+    hashed signs, seen in the fit or not. Words of the title count several times.
+
+    Args:
+        svd_dim: Most dimensions of the SVD.
+        sketch_dim: Dimensions of the sketch; used only when the SVD cannot hold all words.
+        title_weight: How often the words of a title count; >= 1.
+        max_words: Words that take part in the SVD, the most frequent ones.
+        seed: Of the random start of the SVD, and of the hashes.
+
+    Raises:
+        BadArgumentError: If an argument is out of range.
+        MissingExtraError: Without scipy.
+    """
+
+    def __init__(
+        self,
+        *,
+        svd_dim: int = 128,
+        sketch_dim: int = 256,
+        title_weight: int = 2,
+        max_words: int = 20_000,
+        seed: int = 0,
+    ) -> None:
+        for name, value, least in (
+            ("svd_dim", svd_dim, 1),
+            ("sketch_dim", sketch_dim, _MARKS),
+            ("title_weight", title_weight, 1),
+            ("max_words", max_words, 1),
+        ):
+            if value < least:
+                raise BadArgumentError(f"{name}={value!r}: expected a whole number >= {least}")
+        self._sparse = need("scipy.sparse", "the TF-IDF encoder")
+        self.svd_dim, self.sketch_dim, self.title_weight, self.max_words = svd_dim, sketch_dim, title_weight, max_words
+        self.seed = seed
+        self._idf: dict[str, float] = {}
+        self._unseen_idf = 1.0
+        self._column: dict[str, int] = {}
+        self._axes: Floats = np.zeros((0, 0), np.float32)
+        self._has_sketch = True
+        self._signs: dict[str, tuple[NDArray[np.int64], Floats]] = {}
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector; known after `fit`."""
+        return self._axes.shape[1] + (self.sketch_dim if self._has_sketch else 0)
+
+    def fit(self, passages: Iterable[Passage]) -> "TfidfSvdEncoder":
+        """Learn word weights and axes from a corpus, or from a sample of one that is large; returns itself.
+
+        Raises:
+            RetrievalError: If there is no word in the passages.
+        """
+        counts = [self._passage_counts(passage) for passage in passages]
+        frequency = Counter(word for count in counts for word in count)
+        if not frequency:
+            raise RetrievalError("the TF-IDF encoder was given no words to fit on; check the corpus")
+        num = len(counts)
+        self._idf = {word: float(np.log((1 + num) / (1 + df))) + 1.0 for word, df in frequency.items()}
+        self._unseen_idf = float(np.log(1 + num)) + 1.0
+        ranked = sorted(frequency, key=lambda word: (-frequency[word], word))
+        self._column = {word: index for index, word in enumerate(ranked[: self.max_words])}
+        self._has_sketch = len(ranked) > self.svd_dim
+        self._axes = self._principal_axes(self._matrix(counts))
+        return self
+
+    def encode_queries(self, queries: Sequence[str]) -> Floats:
+        """[N, dim] float32 of length 1; a query without words gives zeros."""
+        return self._encode([Counter(words(query)) for query in queries])
+
+    def encode_passages(self, passages: Sequence[Passage]) -> Floats:
+        """[N, dim] float32 of length 1."""
+        return self._encode([self._passage_counts(passage) for passage in passages])
+
+    def save(self, folder: Path) -> None:
+        """Write what was fitted into `folder`, which must exist."""
+        settings = {
+            "svd_dim": self.svd_dim,
+            "sketch_dim": self.sketch_dim,
+            "title_weight": self.title_weight,
+            "max_words": self.max_words,
+            "seed": self.seed,
+        }
+        fitted = {"settings": settings, "idf": self._idf, "unseen_idf": self._unseen_idf, "columns": list(self._column)}
+        (folder / "tfidf.json").write_text(json.dumps({**fitted, "has_sketch": self._has_sketch}), encoding="utf-8")
+        np.save(folder / "tfidf_axes.npy", self._axes)
+
+    @classmethod
+    def load(cls, folder: Path) -> "TfidfSvdEncoder":
+        """The encoder that `save` wrote.
+
+        Raises:
+            RetrievalError: If the folder holds none.
+        """
+        try:
+            fitted = json.loads((folder / "tfidf.json").read_text(encoding="utf-8"))
+            axes = np.load(folder / "tfidf_axes.npy", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise RetrievalError(f"{folder}: holds no TF-IDF encoder ({error}); build the index again") from error
+        encoder = cls(**fitted["settings"])
+        encoder._idf, encoder._unseen_idf = fitted["idf"], fitted["unseen_idf"]
+        encoder._column = {word: index for index, word in enumerate(fitted["columns"])}
+        encoder._axes, encoder._has_sketch = axes, fitted["has_sketch"]
+        return encoder
+
+    def _passage_counts(self, passage: Passage) -> "Counter[str]":
+        counts = Counter(words(passage.text))
+        for word in words(passage.title):
+            counts[word] += self.title_weight
+        return counts
+
+    def _weights(self, counts: "Counter[str]") -> dict[str, float]:
+        """Word -> weight; the vector has length 1."""
+        raw = {
+            word: (1.0 + float(np.log(count))) * self._idf.get(word, self._unseen_idf) for word, count in counts.items()
+        }
+        length = sum(value * value for value in raw.values()) ** 0.5
+        return {word: value / length for word, value in raw.items()}
+
+    def _matrix(self, counts: Sequence["Counter[str]"]) -> Any:
+        """Sparse [N, V] of the words that have an axis."""
+        rows, columns, values = [], [], []
+        for row, count in enumerate(counts):
+            for word, value in self._weights(count).items():
+                if (column := self._column.get(word)) is not None:
+                    rows.append(row)
+                    columns.append(column)
+                    values.append(value)
+        shape = (len(counts), len(self._column))
+        return self._sparse.csr_matrix((np.array(values, np.float32), (rows, columns)), shape=shape)
+
+    def _principal_axes(self, matrix: Any) -> Floats:
+        """[V, svd_dim]: the leading right singular vectors, by randomised subspace iteration."""
+        rank = min(self.svd_dim, *matrix.shape)
+        generator = np.random.default_rng(self.seed)
+        width = min(rank + 10, *matrix.shape)
+        basis = generator.standard_normal((matrix.shape[1], width)).astype(np.float32)
+        for _ in range(4):
+            basis, _ = np.linalg.qr(matrix.T @ (matrix @ basis))
+        _, _, right = np.linalg.svd(matrix @ basis, full_matrices=False)
+        return np.ascontiguousarray((basis @ right.T)[:, :rank], dtype=np.float32)
+
+    def _encode(self, counts: Sequence["Counter[str]"]) -> Floats:
+        vectors = np.zeros((len(counts), self.dim), np.float32)
+        rank = self._axes.shape[1]
+        for row, count in enumerate(counts):
+            for word, value in self._weights(count).items():
+                if (column := self._column.get(word)) is not None:
+                    vectors[row, :rank] += value * self._axes[column]
+                if self._has_sketch:
+                    places, signs = self._marks(word)
+                    vectors[row, places] += value * signs
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.where(lengths > 0.0, lengths, 1.0)
+        return vectors
+
+    def _marks(self, word: str) -> tuple[NDArray[np.int64], Floats]:
+        """Where a word stands in the sketch, and with which signs; the same in every process."""
+        if word not in self._signs:
+            if len(self._signs) > 1_000_000:
+                self._signs.clear()
+            digest = hashlib.blake2b(f"{self.seed}/{word}".encode(), digest_size=32).digest()
+            generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big")))
+            places = generator.choice(self.sketch_dim, _MARKS, replace=False) + self._axes.shape[1]
+            signs = np.where(generator.random(_MARKS) < 0.5, -1.0, 1.0).astype(np.float32) / np.float32(_MARKS**0.5)
+            self._signs[word] = (places, signs)
+        return self._signs[word]

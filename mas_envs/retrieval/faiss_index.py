@@ -1,0 +1,134 @@
+"""`FaissRetriever`: vectors in a faiss index of any kind, passages wherever their sequence keeps them."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from mas_envs.argument_checks import is_whole
+from mas_envs.errors import BadArgumentError
+from mas_envs.retrieval.encoders import Encoder
+from mas_envs.retrieval.optional_packages import need
+from mas_envs.retrieval.protocol import Passage, RetrievalError, check_search
+
+__all__ = ["FaissRetriever", "Passages"]
+
+_BATCH = 4096
+
+
+class Passages(Protocol):
+    """Passages by position: a tuple in memory, or a `PassageStore` on disk."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Passage:
+        """The passage at a position."""
+        ...
+
+
+class FaissRetriever:
+    """Nearest passages by inner product. Immutable: copies of an environment share it.
+
+    Args:
+        index: A faiss index that holds one vector for each passage, in order.
+        passages: The passages.
+        encoder: What made the vectors.
+        num_probes: Lists of an IVF index that are looked through; None leaves the index's own.
+
+    Raises:
+        RetrievalError: If index, passages and encoder do not belong together.
+        BadArgumentError: If `num_probes` is not a whole number >= 1.
+        MissingExtraError: Without faiss.
+    """
+
+    def __init__(
+        self,
+        index: Any,  # Any: faiss has no types
+        passages: Passages,
+        encoder: Encoder,
+        *,
+        num_probes: int | None = None,
+    ) -> None:
+        self._faiss = need("faiss", "FaissRetriever")
+        if index.ntotal != len(passages):
+            raise RetrievalError(
+                f"the index holds {index.ntotal} vectors, the corpus {len(passages)} passages: they do not belong "
+                "together; build the index again"
+            )
+        if index.d != encoder.dim:
+            raise RetrievalError(
+                f"the index holds vectors of {index.d} dimensions, the encoder makes {encoder.dim}: they do not belong "
+                "together; use the encoder the index was built with"
+            )
+        if num_probes is not None:
+            if not is_whole(num_probes) or num_probes < 1:
+                raise BadArgumentError(f"num_probes={num_probes!r}: expected a whole number >= 1, or None")
+            self._faiss.ParameterSpace().set_index_parameter(index, "nprobe", num_probes)
+        self.index, self.passages, self.encoder = index, passages, encoder
+
+    @classmethod
+    def build(
+        cls,
+        passages: Passages,
+        encoder: Encoder,
+        *,
+        factory: str = "Flat",
+        num_probes: int | None = None,
+        train_size: int = 100_000,
+    ) -> "FaissRetriever":
+        """Encode all passages into a new index.
+
+        Args:
+            passages: The corpus.
+            encoder: Fitted already.
+            factory: What faiss calls an index, such as `Flat`, `HNSW32` or `IVF1024,PQ48`.
+            num_probes: See the class.
+            train_size: Vectors that an index with a training phase is trained on; spread evenly over the corpus.
+
+        Raises:
+            BadArgumentError: If faiss does not know the factory string or cannot train it on so few passages.
+            RetrievalError: If there are no passages.
+        """
+        faiss = need("faiss", "FaissRetriever")
+        if not len(passages):
+            raise RetrievalError("the corpus is empty; expected at least one passage")
+        try:
+            index = faiss.index_factory(encoder.dim, factory, faiss.METRIC_INNER_PRODUCT)
+            if not index.is_trained:
+                stride = max(1, len(passages) // train_size)
+                index.train(encoder.encode_passages([passages[i] for i in range(0, len(passages), stride)]))
+        except RuntimeError as error:
+            raise BadArgumentError(
+                f"factory={factory!r}: faiss cannot make it over {len(passages)} passages of {encoder.dim} dimensions "
+                f"({error}); try 'Flat'"
+            ) from error
+        for start in range(0, len(passages), _BATCH):
+            index.add(encoder.encode_passages(_slice(passages, start, start + _BATCH)))
+        return cls(index, passages, encoder, num_probes=num_probes)
+
+    def search(self, queries: list[str], k: int) -> list[list[Passage]]:
+        """At most `k` passages for each query, best first; fewer when the index finds no more.
+
+        Raises:
+            BadArgumentError: If `queries` is not a list of str, or `k` not a whole number >= 1.
+        """
+        check_search(queries, k)
+        if not queries:
+            return []
+        vectors = np.ascontiguousarray(self.encoder.encode_queries(queries), dtype=np.float32)
+        scores, positions = self.index.search(vectors, min(k, len(self.passages)))
+        return [
+            [self.passages[int(at)].scored(float(score)) for score, at in zip(*row, strict=True) if at >= 0]
+            for row in zip(scores, positions, strict=True)
+        ]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "FaissRetriever":
+        return self
+
+    def __repr__(self) -> str:
+        return f"FaissRetriever({len(self.passages)} passages, {self.index.d} dimensions)"
+
+
+def _slice(passages: Passages, start: int, stop: int) -> list[Passage]:
+    return [passages[index] for index in range(start, min(stop, len(passages)))]

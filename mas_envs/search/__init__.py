@@ -1,0 +1,1 @@
+"""The router-searcher-answerer team over a corpus: rules, prompts, experts, scoring and the embedded world."""
