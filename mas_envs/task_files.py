@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from mas_envs.errors import MissingExtraError, TaskError
 from mas_envs.tasks import Task, TaskSet
 
-__all__ = ["read_tasks", "task_from_row"]
+__all__ = ["read_rows", "read_tasks", "task_from_row", "tasks_of_rows"]
 
 _QUESTION_FIELDS = ("question", "problem", "prompt")
 _ANSWER_FIELDS = ("answer", "golden_answers", "solution")
@@ -33,22 +33,50 @@ def read_tasks(path: Path | str, *, source: str | None = None) -> TaskSet:
         MissingExtraError: For a parquet file without pyarrow.
     """
     path = Path(path)
-    if path.suffix not in (".jsonl", ".parquet"):
-        raise TaskError(f"{path}: unknown file type {path.suffix!r}; expected .jsonl or .parquet")
-    if not path.is_file():
-        raise TaskError(f"{path}: no such file; check the path")
-    rows = _jsonl_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
-    try:
-        tasks = _checked_tasks(path, rows, source or path.stem)
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be read ({error.strerror or error}); check its permissions") from error
+    tasks = tasks_of_rows(str(path), path.stem, read_rows(path), source=source or path.stem)
     if not tasks:
         raise TaskError(f"{path}: holds no rows; expected one task a row")
     return TaskSet(tasks, name=path.stem)
 
 
-def _checked_tasks(path: Path, rows: Iterable[tuple[int, object]], source: str) -> list[Task]:
-    """The tasks of all rows, or one error about the bad ones."""
+def read_rows(path: Path) -> Iterator[tuple[int, object]]:
+    """Line and content of each row of a `.jsonl` or `.parquet` file; a line that cannot be read is a `TaskError`.
+
+    Raises:
+        TaskError: If the file is missing, cannot be read or is of another type.
+        MissingExtraError: For a parquet file without pyarrow.
+    """
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise TaskError(f"{path}: unknown file type {path.suffix!r}; expected .jsonl or .parquet")
+    if not path.is_file():
+        raise TaskError(f"{path}: no such file; check the path")
+    try:
+        yield from _jsonl_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be read ({error.strerror or error}); check its permissions") from error
+
+
+def tasks_of_rows(
+    where: str,
+    name: str,
+    rows: Iterable[tuple[int, object]],
+    *,
+    source: str,
+    read_row: Callable[..., Task] | None = None,
+) -> list[Task]:
+    """The tasks of all rows, or one error about the bad ones.
+
+    Args:
+        where: File or data set, for the error.
+        name: What ids of rows without one start with.
+        rows: Line and content; a content that is a `TaskError` is a bad row.
+        source: Source of rows that name none.
+        read_row: From a row, with `default_id` and `default_source`, to a task; None is `task_from_row`.
+
+    Raises:
+        TaskError: Names the first bad rows with line and field.
+    """
+    read_row = read_row or task_from_row
     tasks: list[Task] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
@@ -56,7 +84,7 @@ def _checked_tasks(path: Path, rows: Iterable[tuple[int, object]], source: str) 
         try:
             if isinstance(row, TaskError):
                 raise row
-            task = task_from_row(row, default_id=f"{path.stem}-{line}", default_source=source)
+            task = read_row(row, default_id=f"{name}-{line}", default_source=source)
             if task.id in seen:
                 raise TaskError(f"field 'id': {task.id!r} was used in line {seen[task.id]}; ids must differ")
         except TaskError as error:
@@ -67,7 +95,7 @@ def _checked_tasks(path: Path, rows: Iterable[tuple[int, object]], source: str) 
     if faults:
         more = f"\n  and {len(faults) - _REPORTED_ROWS} more" if len(faults) > _REPORTED_ROWS else ""
         count = "1 bad row" if len(faults) == 1 else f"{len(faults)} bad rows"
-        raise TaskError(f"{path}: {count}\n" + "\n".join(faults[:_REPORTED_ROWS]) + more)
+        raise TaskError(f"{where}: {count}\n" + "\n".join(faults[:_REPORTED_ROWS]) + more)
     return tasks
 
 

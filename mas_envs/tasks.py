@@ -110,6 +110,11 @@ _loaders: dict[str, str | Callable[..., TaskSet]] = {
     "arithmetic": "mas_envs.math_loop.arithmetic:arithmetic_tasks",
     "world": "mas_envs.search.questions:world_tasks",
 }
+_prefixes = {
+    "hf": "mas_envs.hub_tasks:hub_tasks",
+    "reasoning_gym": "mas_envs.hub_tasks:reasoning_gym_tasks",
+}
+"""What stands before the colon in `tasks="hf:NAME"` -> loader that takes the name first."""
 
 
 def register_tasks(name: str, loader: str | Callable[..., TaskSet]) -> None:
@@ -142,7 +147,8 @@ def load_tasks(source: TaskSource) -> TaskSet:
 
     Args:
         source: A task set or a list of tasks; a registered name such as `arithmetic`; a path to a `.jsonl` or
-            `.parquet` file; or a mapping with the key `name` (any of these strings) and the loader's options.
+            `.parquet` file; `hf:NAME` or `reasoning_gym:NAME` (see `mas_envs.hub_tasks`); or a mapping with the key
+            `name` (any of these strings) and the loader's options.
 
     Raises:
         TaskError: If there is no such set, or the file or one of its rows cannot be used.
@@ -169,18 +175,27 @@ def load_tasks(source: TaskSource) -> TaskSet:
 
 def _load_named(name: str, options: dict[str, Any]) -> TaskSet:
     if name in _loaders:
-        loader = _loaders[name]
-        if isinstance(loader, str):
-            module, _, function = loader.partition(":")
-            loader = getattr(importlib.import_module(module), function)
+        loader = _imported(_loaders[name])
         _check_options(name, loader, options)
-        tasks: TaskSet = loader(**options)
-        return tasks
+        return loader(**options)
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix in _prefixes:
+        loader = functools.partial(_imported(_prefixes[prefix]), rest)
+        _check_options(name, loader, options)
+        return loader(**options)
     if Path(name).suffix in (".jsonl", ".parquet"):
         return _load_file(Path(name), options)
     near = difflib.get_close_matches(name, _loaders, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known sets are {', '.join(task_names())}"
     raise TaskError(f"there is no task set {name!r:.80}, and it is no .jsonl or .parquet file; {hint}")
+
+
+def _imported(loader: str | Callable[..., TaskSet]) -> Callable[..., TaskSet]:
+    if not isinstance(loader, str):
+        return loader
+    module, _, function = loader.partition(":")
+    found: Callable[..., TaskSet] = getattr(importlib.import_module(module), function)
+    return found
 
 
 def _load_file(path: Path, options: dict[str, Any]) -> TaskSet:

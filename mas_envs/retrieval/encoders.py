@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import math
 import re
+import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ Floats = NDArray[np.float32]
 
 _WORD = re.compile(r"\w+")
 _MARKS = 8
+_MOST_HASHES = 1_000_000
 
 
 class Encoder(Protocol):
@@ -93,12 +96,12 @@ class TfidfSvdEncoder:
         self._column: dict[str, int] = {}
         self._axes: Floats = np.zeros((0, 0), np.float32)
         self._has_sketch = True
-        self._signs: dict[str, tuple[NDArray[np.int64], Floats]] = {}
+        self._hashes: dict[str, tuple[int, ...]] = {}
 
     @property
     def dim(self) -> int:
         """Length of a vector; known after `fit`."""
-        return self._axes.shape[1] + (self.sketch_dim if self._has_sketch else 0)
+        return int(self._axes.shape[1]) + (self.sketch_dim if self._has_sketch else 0)
 
     def fit(self, passages: Iterable[Passage]) -> "TfidfSvdEncoder":
         """Learn word weights and axes from a corpus, or from a sample of one that is large; returns itself.
@@ -111,12 +114,12 @@ class TfidfSvdEncoder:
         if not frequency:
             raise RetrievalError("the TF-IDF encoder was given no words to fit on; check the corpus")
         num = len(counts)
-        self._idf = {word: float(np.log((1 + num) / (1 + df))) + 1.0 for word, df in frequency.items()}
-        self._unseen_idf = float(np.log(1 + num)) + 1.0
+        self._idf = {word: math.log((1 + num) / (1 + df)) + 1.0 for word, df in frequency.items()}
+        self._unseen_idf = math.log(1 + num) + 1.0
         ranked = sorted(frequency, key=lambda word: (-frequency[word], word))
         self._column = {word: index for index, word in enumerate(ranked[: self.max_words])}
         self._has_sketch = len(ranked) > self.svd_dim
-        self._axes = self._principal_axes(self._matrix(counts))
+        self._axes = self._principal_axes(self._matrix(*self._entries(counts), len(counts)))
         return self
 
     def encode_queries(self, queries: Sequence[str]) -> Floats:
@@ -166,23 +169,23 @@ class TfidfSvdEncoder:
 
     def _weights(self, counts: "Counter[str]") -> dict[str, float]:
         """Word -> weight; the vector has length 1."""
-        raw = {
-            word: (1.0 + float(np.log(count))) * self._idf.get(word, self._unseen_idf) for word, count in counts.items()
-        }
-        length = sum(value * value for value in raw.values()) ** 0.5
+        raw = {word: (1.0 + math.log(n)) * self._idf.get(word, self._unseen_idf) for word, n in counts.items()}
+        length = math.sqrt(sum(value * value for value in raw.values()))
         return {word: value / length for word, value in raw.items()}
 
-    def _matrix(self, counts: Sequence["Counter[str]"]) -> Any:
+    def _entries(self, counts: Sequence["Counter[str]"]) -> tuple[list[str], NDArray[np.int64], Floats]:
+        """Word, row and weight of every word of every text."""
+        weighted = [self._weights(count) for count in counts]
+        every = [word for weights in weighted for word in weights]
+        rows = np.repeat(np.arange(len(weighted)), [len(weights) for weights in weighted])
+        return every, rows, np.array([value for weights in weighted for value in weights.values()], np.float32)
+
+    def _matrix(self, every: Sequence[str], rows: NDArray[np.int64], values: Floats, num_rows: int) -> Any:
         """Sparse [N, V] of the words that have an axis."""
-        rows, columns, values = [], [], []
-        for row, count in enumerate(counts):
-            for word, value in self._weights(count).items():
-                if (column := self._column.get(word)) is not None:
-                    rows.append(row)
-                    columns.append(column)
-                    values.append(value)
-        shape = (len(counts), len(self._column))
-        return self._sparse.csr_matrix((np.array(values, np.float32), (rows, columns)), shape=shape)
+        columns = np.array([self._column.get(word, -1) for word in every], np.int64)
+        kept = columns >= 0
+        shape = (num_rows, len(self._column))
+        return self._sparse.csr_matrix((values[kept], (rows[kept], columns[kept])), shape=shape)
 
     def _principal_axes(self, matrix: Any) -> Floats:
         """[V, svd_dim]: the leading right singular vectors, by randomised subspace iteration."""
@@ -196,27 +199,24 @@ class TfidfSvdEncoder:
         return np.ascontiguousarray((basis @ right.T)[:, :rank], dtype=np.float32)
 
     def _encode(self, counts: Sequence["Counter[str]"]) -> Floats:
-        vectors = np.zeros((len(counts), self.dim), np.float32)
-        rank = self._axes.shape[1]
-        for row, count in enumerate(counts):
-            for word, value in self._weights(count).items():
-                if (column := self._column.get(word)) is not None:
-                    vectors[row, :rank] += value * self._axes[column]
-                if self._has_sketch:
-                    places, signs = self._marks(word)
-                    vectors[row, places] += value * signs
+        every, rows, values = self._entries(counts)
+        vectors = np.asarray(self._matrix(every, rows, values, len(counts)) @ self._axes, np.float32)
+        if self._has_sketch:
+            marks = np.array([self._marks(word) for word in every], np.int64).reshape(-1, _MARKS)
+            signed = np.where(marks & 1, values[:, None], -values[:, None]) / np.float32(_MARKS**0.5)
+            sketch = np.zeros((len(counts), self.sketch_dim), np.float32)
+            np.add.at(sketch, (np.repeat(rows, _MARKS), (marks >> 1).ravel() % self.sketch_dim), signed.ravel())
+            vectors = np.concatenate([vectors, sketch], axis=1)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors /= np.where(lengths > 0.0, lengths, 1.0)
         return vectors
 
-    def _marks(self, word: str) -> tuple[NDArray[np.int64], Floats]:
-        """Where a word stands in the sketch, and with which signs; the same in every process."""
-        if word not in self._signs:
-            if len(self._signs) > 1_000_000:
-                self._signs.clear()
-            digest = hashlib.blake2b(f"{self.seed}/{word}".encode(), digest_size=32).digest()
-            generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big")))
-            places = generator.choice(self.sketch_dim, _MARKS, replace=False) + self._axes.shape[1]
-            signs = np.where(generator.random(_MARKS) < 0.5, -1.0, 1.0).astype(np.float32) / np.float32(_MARKS**0.5)
-            self._signs[word] = (places, signs)
-        return self._signs[word]
+    def _marks(self, word: str) -> tuple[int, ...]:
+        """Where a word stands in the sketch and with which signs, as hashes; the same in every process."""
+        marks = self._hashes.get(word)
+        if marks is None:
+            if len(self._hashes) > _MOST_HASHES:
+                self._hashes.clear()
+            digest = hashlib.blake2b(f"{self.seed}/{word}".encode(), digest_size=4 * _MARKS).digest()
+            marks = self._hashes[word] = struct.unpack(f">{_MARKS}I", digest)
+        return marks

@@ -24,8 +24,8 @@ class HierarchicalSearchEnv(SearchEnv):
 
     The router ends with `<verify>yes</verify>` (enough information) or `<verify>no</verify>`, the searcher with
     `<search>query</search>`, the answerer with `<answer>answer</answer>`. An answer ends the episode; exact match of
-    the answerer's own block is `success`. A query or an answer that cannot be used costs the round. A retrieval that fails
-    truncates the episode and leaves `success` None.
+    the answerer's own block is `success`. A query or an answer that cannot be used costs the round. A retrieval that
+    fails truncates the episode and leaves `success` None.
 
     Source: arXiv 2602.08847 and its published code; differs in: actions are parsed by the rules of
     `mas_envs.actions`, an unreadable route means search, the answerer speaks in the last round whatever the route
@@ -143,7 +143,7 @@ class SearchSoloEnv(SearchEnv):
     """One agent that in each round either searches or answers: the single-agent baseline of `HierarchicalSearch-v0`.
 
     It ends a turn with `<search>query</search>` or `<answer>answer</answer>`; the later of the two counts, and both
-    in one turn are a broken format. In the last round a query is not sent. Everything else is as in `HierarchicalSearch-v0`.
+    in one turn are a broken format. In the last round a query is not sent. All else is as in `HierarchicalSearch-v0`.
 
     Args:
         tasks: Questions; the default is the embedded encyclopedia.

@@ -18,8 +18,8 @@ _ADJECTIVES = (
 )  # fmt: skip
 _NOUNS = (
     "Harbour", "Garden", "Mirror", "Lantern", "River", "Orchard", "Clock", "Bridge", "Letter", "Island", "Tower",
-    "Song", "Voyage", "Shadow", "Market", "Cellar", "Ladder", "Window", "Anchor", "Library", "Feast", "Compass", "Forest",
-    "Veil",
+    "Song", "Voyage", "Shadow", "Market", "Cellar", "Ladder", "Window", "Anchor", "Library", "Feast", "Compass",
+    "Forest", "Veil",
 )  # fmt: skip
 _BODIES = ("Institute", "Press", "Company", "University", "Society", "Guild", "Laboratory", "Theatre")
 _BYNAMES = ("the Owl", "the Lame", "the Wise", "the Red", "the Quiet", "the Tall", "the Mapmaker", "the Left-Handed")

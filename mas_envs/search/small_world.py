@@ -13,7 +13,7 @@ from mas_envs.search.world import Entity, Split
 
 __all__ = ["SmallWorld"]
 
-_NUM_PEOPLE = 200
+_NUM_PEOPLE = 500
 _TEST_STRIDE = 5
 _NUM_FIRST, _NUM_LAST = 24, 24
 _RELATIONS = tuple(
@@ -24,7 +24,7 @@ _RELATIONS = tuple(
 
 @dataclass(frozen=True)
 class SmallWorld:
-    """An encyclopedia of 200 people in 1200 passages, one for each fact, as in `"Bari Tavo"` / `mentor Kelu Bemi`.
+    """An encyclopedia of 500 people in 3000 passages, one for each fact, as in `"Bari Tavo"` / `mentor Kelu Bemi`.
 
     Every fifth person is held out: nobody in a training question, not even as an answer. Their names are made of the
     words that training names are made of, so that a model which has only ever seen those can read them.

@@ -53,7 +53,8 @@ def find_retriever(source: RetrieverSource, tasks: TaskSet) -> Retriever:
         return _index_of(tasks.corpus, name)
     if not callable(getattr(name, "search", None)):
         raise BadArgumentError(f"retriever={name!r:.80}: expected an object with search(queries, k), or a name")
-    return name
+    retriever: Retriever = name
+    return retriever
 
 
 @functools.lru_cache(maxsize=8)

@@ -37,7 +37,7 @@ print(json.dumps(story))
 
 
 def test_the_built_in_environments_are_registered() -> None:
-    assert {"MathLoop-v0", "MathSolo-v0"} <= set(IDS)
+    assert {"MathLoop-v0", "MathSolo-v0", "HierarchicalSearch-v0", "SearchSolo-v0"} <= set(IDS)
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -59,7 +59,7 @@ def test_seed_test_passes(env_id: str) -> None:
 @pytest.mark.parametrize("env_id", IDS)
 def test_render_test_passes(env_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     render_test(lambda render_mode: mas_envs.make(env_id, render_mode=render_mode))
-    assert "[1] solver_0" in capsys.readouterr().out
+    assert f"[1] {mas_envs.make(env_id).possible_agents[0]}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -74,7 +74,7 @@ def test_same_seed_and_actions_give_the_same_episode_in_every_process(env_id: st
         ).stdout
         for hash_seed in ("0", "12345")
     ]
-    assert stories[0].count("solver_0") > 2
+    assert stories[0].count(mas_envs.make(env_id).possible_agents[0]) > 2
     assert stories[0] == stories[1]
 
 
@@ -84,7 +84,7 @@ def test_pettingzoo_makes_the_same_environment(env_id: str) -> None:
     assert type(mirrored.unwrapped) is type(own.unwrapped)
     mirrored.reset(seed=5)
     own.reset(seed=5)
-    assert mirrored.observe("solver_0") == own.observe("solver_0")
+    assert mirrored.observe(own.possible_agents[0]) == own.observe(own.possible_agents[0])
 
 
 def test_max_cycles_of_pettingzoo_is_the_limit_of_turns() -> None:
