@@ -1,5 +1,6 @@
 """`SearchEnv`: what the search environments share - retrieval, evidence, the end of an episode and who is paid."""
 
+import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,17 +35,6 @@ class Ending:
 
 RewardFunction = Callable[[Task, Sequence[Turn], Ending], Mapping[str, float]]
 """From the task, the transcript and the ending to a reward for each agent."""
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """Holds what copies of an environment share."""
-
-    retriever: Retriever
-    """Where queries go."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Shared":
-        return self
 
 
 class SearchEnv(ConversationEnv):
@@ -89,14 +79,15 @@ class SearchEnv(ConversationEnv):
         self.topk, self.max_rounds, self.max_prompt_chars = topk, max_rounds, max_prompt_chars
         self.reward, self.alias_match = reward, alias_match
         self.prompt_style: PromptStyle = prompt_style
-        self._shared = _Shared(find_retriever(retriever, self.tasks))
+        self.retriever: Retriever = find_retriever(retriever, self.tasks)
         self._rounds: list[Round] = []
         self._found: set[str] = set()
 
-    @property
-    def retriever(self) -> Retriever:
-        """Where queries go."""
-        return self._shared.retriever
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SearchEnv":
+        memo[id(self.retriever)] = self.retriever  # shared by copies, also where `spec` names it: it may be an index
+        twin = memo[id(self)] = object.__new__(type(self))
+        twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
+        return twin
 
     @property
     def rounds(self) -> tuple[Round, ...]:

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from mas_envs.errors import BadArgumentError
 from mas_envs.retrieval.bm25 import Bm25Retriever
@@ -58,6 +57,6 @@ def find_retriever(source: RetrieverSource, tasks: TaskSet) -> Retriever:
 
 
 @functools.lru_cache(maxsize=8)
-def _index_of(corpus: Corpus, name: str) -> Any:
+def _index_of(corpus: Corpus, name: str) -> Retriever:
     """One index for all environments of a process."""
     return _BUILDERS[name](tuple(corpus.passages()))
