@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 from mas_envs.retrieval.encoders import words
-from mas_envs.retrieval.faiss_index import Passages
 from mas_envs.retrieval.optional_packages import need
-from mas_envs.retrieval.protocol import Passage, RetrievalError, check_search
+from mas_envs.retrieval.protocol import Passage, Passages, RetrievalError, check_search
 
 __all__ = ["Bm25Retriever"]
 

@@ -1,6 +1,6 @@
 """`FaissRetriever`: vectors in a faiss index of any kind, passages wherever their sequence keeps them."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -8,23 +8,11 @@ from mas_envs.argument_checks import is_whole
 from mas_envs.errors import BadArgumentError
 from mas_envs.retrieval.encoders import Encoder
 from mas_envs.retrieval.optional_packages import need
-from mas_envs.retrieval.protocol import Passage, RetrievalError, check_search
+from mas_envs.retrieval.protocol import Passage, Passages, RetrievalError, check_search
 
-__all__ = ["FaissRetriever", "Passages"]
+__all__ = ["FaissRetriever"]
 
 _BATCH = 4096
-
-
-class Passages(Protocol):
-    """Passages by position: a tuple in memory, or a `PassageStore` on disk."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-    def __getitem__(self, index: int, /) -> Passage:
-        """The passage at a position."""
-        ...
 
 
 class FaissRetriever:

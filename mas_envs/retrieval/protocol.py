@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from mas_envs.argument_checks import is_whole
 from mas_envs.errors import BadArgumentError, MasEnvsError
 
-__all__ = ["Passage", "RetrievalError", "Retriever", "check_search", "search_checked"]
+__all__ = ["Passage", "Passages", "RetrievalError", "Retriever", "check_search", "search_checked"]
 
 
 class RetrievalError(MasEnvsError, RuntimeError):
@@ -47,6 +47,18 @@ class Passage:
     def scored(self, score: float) -> "Passage":
         """The same passage with another score."""
         return replace(self, score=score)
+
+
+class Passages(Protocol):
+    """Passages by position: a tuple in memory, or a `PassageStore` on disk."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Passage:
+        """The passage at a position."""
+        ...
 
 
 @runtime_checkable

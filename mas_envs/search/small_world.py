@@ -1,5 +1,6 @@
 """The small world: people, each with two words for a name and six relations, for models with a few hundred tokens."""
 
+import functools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,22 +41,21 @@ class SmallWorld:
     """Chooses names and facts."""
 
     def __post_init__(self) -> None:
-        """Make everybody; it is little."""
+        """Refuse a seed that is none."""
         if not is_whole(self.seed):
             raise TaskError(f"world seed={self.seed!r}: expected a whole number")
+
+    @functools.cached_property
+    def people(self) -> tuple[Entity, ...]:
+        """Everybody, in the order of their ids."""
         rng = random.Random(f"small world/{self.seed}")
         words = [syllables(code, 2).capitalize() for code in rng.sample(range(70**2), _NUM_FIRST + _NUM_LAST)]
-        # Any 24 names in a row have all first and all last names, so that every word is in training names.
-        names = [
-            f"{words[place % _NUM_FIRST]} {words[_NUM_FIRST + (place + place // _NUM_FIRST * 5) % _NUM_LAST]}"
-            for place in range(_NUM_PEOPLE)
-        ]
-        people = [Entity(str(number), name, Kind.PERSON, None, {}) for number, name in enumerate(names)]
-        for number, person in enumerate(people):
+        facts: list[dict[str, str | Entity]] = [{} for _ in range(_NUM_PEOPLE)]
+        people = [Entity(str(at), _name(words, at), Kind.PERSON, None, own) for at, own in enumerate(facts)]
+        for number, own in enumerate(facts):
             like = [other for at, other in enumerate(people) if _is_test(at) == _is_test(number) and at != number]
-            for relation, friend in zip(_RELATIONS, rng.sample(like, len(_RELATIONS)), strict=True):
-                person.facts[relation.name] = friend  # type: ignore[index]  # a dict until everybody is complete
-        object.__setattr__(self, "_people", tuple(people))
+            own.update(zip((each.name for each in _RELATIONS), rng.sample(like, len(_RELATIONS)), strict=True))
+        return tuple(people)
 
     @property
     def size(self) -> int:
@@ -64,14 +64,14 @@ class SmallWorld:
 
     def passages(self) -> Iterator[Passage]:
         """All passages, in the order of their ids."""
-        for person in self._everybody():
+        for person in self.people:
             for relation in _RELATIONS:
                 text = relation.sentences[0].format(y=person.fact_text(relation.name))
                 yield Passage(self.passage_id(person, relation), person.name, text)
 
     def draw_entities(self, rng: random.Random, split: Split) -> Iterator[Entity]:
         """Entities of a split, drawn at random without end."""
-        people = [person for at, person in enumerate(self._everybody()) if _is_test(at) == (split == "test")]
+        people = [person for at, person in enumerate(self.people) if _is_test(at) == (split == "test")]
         while True:
             yield rng.choice(people)
 
@@ -83,9 +83,11 @@ class SmallWorld:
         """What can be asked about an entity."""
         return _RELATIONS
 
-    def _everybody(self) -> tuple[Entity, ...]:
-        people: tuple[Entity, ...] = self._people  # type: ignore[attr-defined]  # set in __post_init__
-        return people
+
+def _name(words: list[str], place: int) -> str:
+    """A first and a last name, another pair for each place below 24 * 24; the last names shift by five a row."""
+    first, last = place % _NUM_FIRST, (place + place // _NUM_FIRST * 5) % _NUM_LAST
+    return f"{words[first]} {words[_NUM_FIRST + last]}"
 
 
 def _is_test(number: int) -> bool:

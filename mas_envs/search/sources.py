@@ -1,32 +1,48 @@
 """From what a user passes as `retriever=` to a retriever; the embedded encyclopedias are indexed here."""
 
 import functools
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
 
 from mas_envs.errors import BadArgumentError
 from mas_envs.retrieval.bm25 import Bm25Retriever
 from mas_envs.retrieval.encoders import TfidfSvdEncoder
 from mas_envs.retrieval.faiss_index import FaissRetriever
 from mas_envs.retrieval.hybrid import HybridRetriever
-from mas_envs.retrieval.protocol import Passage, Retriever
+from mas_envs.retrieval.passages import PassageStore
+from mas_envs.retrieval.protocol import Passages, Retriever
 from mas_envs.search.questions import Corpus, WorldTasks
 from mas_envs.tasks import TaskSet
 
-__all__ = ["RetrieverSource", "find_retriever"]
+__all__ = ["RetrieverSource", "find_retriever", "stored_passages"]
 
 RetrieverSource = Retriever | str | None
 """A retriever; `faiss`, `bm25` or `hybrid` over the encyclopedia the tasks ask about; None is `faiss`."""
 
+_IN_MEMORY = 20_000
+_EXACT = 100_000
+_FITTED_ON = 20_000
 
-def _faiss(passages: tuple[Passage, ...]) -> Retriever:
-    return FaissRetriever.build(passages, TfidfSvdEncoder().fit(passages))
+
+def _faiss(passages: Passages) -> Retriever:
+    """An exact index, or for a large corpus one that is compressed."""
+    stride = -(-len(passages) // _FITTED_ON)
+    encoder = TfidfSvdEncoder().fit(passages[at] for at in range(0, len(passages), stride))
+    if len(passages) <= _EXACT:
+        return FaissRetriever.build(passages, encoder)
+    factory = f"IVF{int(4 * len(passages) ** 0.5)},PQ96"
+    return FaissRetriever.build(passages, encoder, factory=factory, num_probes=64)
 
 
-def _hybrid(passages: tuple[Passage, ...]) -> Retriever:
+def _hybrid(passages: Passages) -> Retriever:
     return HybridRetriever([_faiss(passages), Bm25Retriever.build(passages)])
 
 
-_BUILDERS: Mapping[str, Callable[[tuple[Passage, ...]], Retriever]] = {
+_BUILDERS: Mapping[str, Callable[[Passages], Retriever]] = {
     "faiss": _faiss,
     "bm25": Bm25Retriever.build,
     "hybrid": _hybrid,
@@ -59,4 +75,30 @@ def find_retriever(source: RetrieverSource, tasks: TaskSet) -> Retriever:
 @functools.lru_cache(maxsize=8)
 def _index_of(corpus: Corpus, name: str) -> Retriever:
     """One index for all environments of a process."""
-    return _BUILDERS[name](tuple(corpus.passages()))
+    passages = tuple(corpus.passages()) if corpus.size <= _IN_MEMORY else stored_passages(corpus, _cache_folder())
+    return _BUILDERS[name](passages)
+
+
+def stored_passages(corpus: Corpus, cache: Path) -> PassageStore:
+    """The encyclopedia on disk, written at the first call; its folder is named after what it holds.
+
+    Args:
+        corpus: The encyclopedia.
+        cache: Folder of such folders.
+    """
+    start = "".join(passage.contents for passage in islice(corpus.passages(), 100))
+    digest = hashlib.sha256(f"{corpus.size}/{corpus.seed}/{start}".encode()).hexdigest()[:16]
+    folder = cache / f"world-{corpus.size}-{digest}"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            written = Path(scratch) / "world"
+            PassageStore.write(corpus.passages(), written)
+            if not folder.is_dir():  # another process may have been quicker
+                written.rename(folder)
+    return PassageStore(folder)
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mas-envs"

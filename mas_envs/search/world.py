@@ -121,8 +121,7 @@ class World:
     def realm(self, number: int) -> Realm:
         """The realm with that number; made anew at each call."""
         rng = random.Random(f"world/{self.seed}/{number}")
-        entities = _entities(self.names, number)
-        _link(entities, self.names, number, rng)
+        entities = _entities(self.names, number, rng)
         passages = [_article(entity, rng) for entity in entities]
         for extra in range(_DISTRACTORS):
             subject, other = rng.sample(entities, 2)
@@ -164,9 +163,10 @@ class World:
                 yield _distractor(id, subject, other, rng, f"Marginalia {extra + 1}")
 
 
-def _entities(names: NameBook, realm: int) -> list[Entity]:
-    """The entities of a realm, not linked yet; the last of some kinds has nearly the name of the first."""
+def _entities(names: NameBook, realm: int, rng: random.Random) -> list[Entity]:
+    """The entities of a realm with their facts; the last of some kinds has nearly the name of the first."""
     entities: list[Entity] = []
+    facts: list[dict[str, str | Entity]] = []
     for kind, count in _COUNTS.items():
         for place in range(count):
             name = _name(names, kind, realm * count + place)
@@ -174,7 +174,9 @@ def _entities(names: NameBook, realm: int) -> list[Entity]:
                 name = _near_duplicate(kind, entities[-place].name)
             number = realm * REALM_SIZE + len(entities)
             alias = names.alias(number, kind.value) if number % 4 == 3 else None
-            entities.append(Entity(str(number), name, kind, alias, {}))
+            facts.append({})
+            entities.append(Entity(str(number), name, kind, alias, facts[-1]))
+    _link(entities, facts, names, realm, rng)
     return entities
 
 
@@ -203,24 +205,24 @@ def _near_duplicate(kind: Kind, name: str) -> str:
             return f"Royal {name}"
 
 
-def _link(entities: list[Entity], names: NameBook, realm: int, rng: random.Random) -> None:
-    """Give every entity its facts."""
+def _link(
+    entities: list[Entity], facts: list[dict[str, str | Entity]], names: NameBook, realm: int, rng: random.Random
+) -> None:
+    """Fill in the facts: they can name each other only when all entities are there."""
     by_kind = {kind: [entity for entity in entities if entity.kind is kind] for kind in Kind}
     people = by_kind[Kind.PERSON]
     couples = rng.sample(people, len(people))
     spouses = {}
     for first, second in zip(couples[::2], couples[1::2], strict=True):
         spouses[first.name], spouses[second.name] = second, first
-    for entity in entities:
-        facts: dict[str, str | Entity] = {}
+    for entity, own in zip(entities, facts, strict=True):
         for relation in relations_of(entity.kind):
             if relation.name == "spouse":
-                facts["spouse"] = spouses[entity.name]
+                own["spouse"] = spouses[entity.name]
             elif relation.object is None:
-                facts[relation.name] = _value(relation.name, names, realm, rng)
+                own[relation.name] = _value(relation.name, names, realm, rng)
             else:
-                facts[relation.name] = rng.choice([other for other in by_kind[relation.object] if other is not entity])
-        entity.facts.update(facts)  # type: ignore[attr-defined]  # a dict until the realm is complete
+                own[relation.name] = rng.choice([other for other in by_kind[relation.object] if other is not entity])
 
 
 def _value(relation: str, names: NameBook, realm: int, rng: random.Random) -> str:
