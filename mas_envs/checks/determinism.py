@@ -131,7 +131,13 @@ def _ask_process(request: Request, hash_seed: str) -> dict[str, Any]:
         SkipCheckError: If the environment cannot be made there.
     """
     paths = [path or os.getcwd() for path in sys.path]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_NUM_THREADS": "1",  # several processes at once: the threads of numerical libraries would fight for cores
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         (sys.executable, "-P", "-m", "mas_envs.checks.replay_process"),
         input=request.dumps(),

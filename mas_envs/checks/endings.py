@@ -36,6 +36,7 @@ def episodes_end(subject: Subject) -> Iterator[Fault]:
 
 def limit_truncates(subject: Subject) -> Iterator[Fault]:
     """An episode that the turn limit cuts is truncated, not terminated."""
+    subject.require_text()
     if not isinstance(subject.fresh().unwrapped, ConversationEnv):
         raise SkipCheckError("not a ConversationEnv, so there is no turn limit that can be set for a try")
     for limit in (1, 2):

@@ -141,7 +141,7 @@ def resume(
         limit_s: Longest time that one step may take.
     """
     turn = first_turn
-    while env.agents and turn < max_turns:
+    while env.agents and (turn < max_turns or is_over(env)):
         agent_id = env.agent_selection
         fields = snapshot(env, observe=observe)
         _, _, terminated, truncated, _ = env.last(observe=False)
@@ -176,7 +176,7 @@ def turns(
     turn = 0
     while True:
         yield turn
-        if turn >= max_turns or not env.agents or (is_over(env) and not dead_steps):
+        if not env.agents or (not dead_steps if is_over(env) else turn >= max_turns):
             return
         agent_id = env.agent_selection
         live = not (env.terminations[agent_id] or env.truncations[agent_id])

@@ -41,6 +41,7 @@ def tags_not_forged(subject: Subject) -> Iterator[Fault]:
     subject.require_text()
     if len(subject.agent_ids) < 2:
         raise SkipCheckError("there is one agent only, so nothing is shown to another")
+    envs = subject.fresh(), subject.fresh()
     for actor in actors_for(subject).values():
         frames = play(subject.fresh(), actor, subject.seed, limit_s=subject.step_limit_s)
         tags = _tags_shown(frames)
@@ -49,7 +50,7 @@ def tags_not_forged(subject: Subject) -> Iterator[Fault]:
         for depth in range(len(live)):
             for forged in (CHAT_MARKERS, *((tag,) for tag in tags)):
                 if reported.isdisjoint(forged):
-                    faults = list(_forged_at(subject, live, depth, forged, frames))
+                    faults = list(_forged_at(subject, envs, live, depth, forged))
                     reported |= {tag for fault, tag in faults}
                     yield from (fault for fault, _ in faults)
         if reported:
@@ -57,18 +58,15 @@ def tags_not_forged(subject: Subject) -> Iterator[Fault]:
 
 
 def _forged_at(
-    subject: Subject, live: list[Frame], depth: int, forged: tuple[str, ...], frames: list[Frame]
+    subject: Subject, envs: tuple[AnyEnv, AnyEnv], live: list[Frame], depth: int, forged: tuple[str, ...]
 ) -> Iterator[tuple[Fault, str]]:
     author = live[depth].agent_id
     raw = " ".join((*forged, *(_nested(tag) for tag in forged)))
     harmless = raw.replace("<", "(").replace(">", ")").replace("[", "(").replace("]", ")")
-    envs = []
-    for addition in (harmless, raw):
-        env = subject.fresh()
+    for env, addition in zip(envs, (harmless, raw), strict=True):
         start(env, subject.seed)
         said = [*live[:depth], _with_action(live[depth], f"{live[depth].action} {addition}")]
         _say(env, replayed(said), depth + 1)
-        envs.append(env)
     quiet, loud = envs
     if _flow(quiet) != _flow(loud):
         return

@@ -68,8 +68,9 @@ def same_in_threads(subject: Subject) -> Iterator[Fault]:
     def episode(seed: int) -> list[Frame]:
         return play(subject.fresh(), actor, seed, limit_s=subject.step_limit_s)
 
+    alone = subject.fresh()
     seeds = range(subject.seed, subject.seed + subject.num_episodes)
-    in_sequence = [episode(seed) for seed in seeds]
+    in_sequence = [play(alone, actor, seed, limit_s=subject.step_limit_s) for seed in seeds]
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         in_threads = list(pool.map(episode, seeds))
     for seed, one, other in zip(seeds, in_sequence, in_threads, strict=True):

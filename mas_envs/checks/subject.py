@@ -58,8 +58,9 @@ class Subject:
     @functools.cached_property
     def max_turns(self) -> int | None:
         """The turn limit that the environment declares; None when it has none."""
-        limit = getattr(self.fresh().unwrapped, "max_turns", None)
-        return limit if isinstance(limit, int) else None
+        env = self.fresh()
+        limits = (getattr(one, "max_turns", None) for one in (env, env.unwrapped))
+        return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
     @property
     def longest_episode(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import play
 from mas_envs.checks.findings import Fault, SkipCheckError, short
-from mas_envs.checks.subject import Subject
+from mas_envs.checks.subject import AnyEnv, Subject
 
 __all__ = ["transcript_faithful"]
 
@@ -31,6 +31,7 @@ def transcript_faithful(subject: Subject) -> Iterator[Fault]:
             return
         if not subject.is_textual:
             raise SkipCheckError("the actions of this environment are not text")
+        transcript = [entry for entry in transcript if getattr(entry, "agent_id", None) not in _played(env)]
         for turn, (entry, frame) in enumerate(zip(transcript, frames, strict=False)):
             yield from _entry(turn, entry, frame.agent_id, str(frame.action))
         if len(transcript) != len(frames):
@@ -40,6 +41,11 @@ def transcript_faithful(subject: Subject) -> Iterator[Fault]:
                 expected=f"{len(frames)}, one for each turn of this episode",
                 remedy="add a record for every action, also an invalid one, and begin an empty list in reset",
             )
+
+
+def _played(env: AnyEnv) -> set[str]:
+    """Agents inside that a wrapper plays itself: their turns stand in the transcript, and are not steps outside."""
+    return set(env.unwrapped.possible_agents) - set(env.possible_agents)
 
 
 def _entry(turn: int, entry: Any, agent_id: str, action: str) -> Iterator[Fault]:
