@@ -126,6 +126,16 @@ def test_each_role_is_paid_for_its_own_part(actions: Sequence[str], earned: tupl
     assert finish(start(reward="role"), *actions) == dict(zip(ALL, earned, strict=True))
 
 
+def test_evidence_of_one_episode_is_not_there_in_the_next() -> None:
+    env = start(reward="role")
+    step(env, NO, FIRST, NO, SECOND)
+    assert env.has_all_evidence
+    env.reset(options={"task": TASK})
+    assert not env.has_all_evidence
+    assert env.rounds == ()
+    assert step(env, NO, FIRST)["reward_terms"] == {"route": 1.0}
+
+
 def test_evidence_is_a_passage_with_a_gold_answer_where_a_task_names_none() -> None:
     bare = Task("b", "Who taught Ana Belu?", ("x", "Toto Guda"))
     assert finish(start(bare, reward="role"), NO, SECOND, YES, RIGHT) == dict.fromkeys(ALL, 1.0) | {"verifier_0": 2.0}
@@ -438,6 +448,7 @@ def test_solo_agent_is_paid_by_role_for_evidence_too() -> None:
     ("text", "rounds", "success", "valid"),
     [
         (f"{FIRST}{RIGHT}", 0, True, False),
+        (f"{FIRST}<answer>Toto Guda</answer>", 0, True, False),
         ("<answer>Toto Guda</answer><search>both</search>", 1, None, False),
         ("<search>is it <answer>Toto Guda</answer></search>", 1, None, False),
         ("<answer><search>both</search></answer>", 1, None, False),
