@@ -1,9 +1,11 @@
 """Multi-agent environments for LLM agents, with the PettingZoo AEC contract; see `make`."""
 
 from mas_envs.builtin import register_builtin
+from mas_envs.checker import check_env
 from mas_envs.conversation import ConversationEnv, Outcome, Skill, Turn
 from mas_envs.registration import EnvSpec, make, mirror_into_pettingzoo, pprint_registry, register, registry, spec
 from mas_envs.tasks import Task, TaskSet, load_tasks, register_tasks
+from mas_envs.vector import make_vec
 
 __all__ = [
     "ConversationEnv",
@@ -13,8 +15,10 @@ __all__ = [
     "Task",
     "TaskSet",
     "Turn",
+    "check_env",
     "load_tasks",
     "make",
+    "make_vec",
     "pprint_registry",
     "register",
     "register_tasks",

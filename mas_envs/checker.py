@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mas_envs.checks.agents import agent_tables
+from mas_envs.checks.agents import agent_names, agent_tables
 from mas_envs.checks.determinism import reset_forgets, same_in_second_process, same_seed, seeds_differ, unseeded_reset
 from mas_envs.checks.endings import calls_in_order, closes, dead_steps, episodes_end, limit_truncates
 from mas_envs.checks.experts import experts_pure
@@ -69,15 +69,23 @@ class Check:
         return (inspect.getdoc(self.run) or self.name).partition("\n")[0]
 
 
-_COMPARES = ("plays", "same_seed", "observe")
+_COMPARES = ("plays", "agent_tables", "same_seed", "observe")
+_TAKES_SAMPLES = ("plays", "spaces", "rewards", "hostile_text")
 CHECKS: tuple[Check, ...] = (
     Check("plays", plays, ()),
-    Check("agents", agent_tables),
+    Check("agent_names", agent_names),
+    Check("agent_tables", agent_tables),
     Check("spaces", spaces_hold),
     Check("infos", infos_fixed),
-    Check("same_seed", same_seed),
+    Check("termination", episodes_end),
+    Check("dead_steps", dead_steps, ("plays", "agent_tables", "termination")),
+    Check("rewards", rewards_accounted, ("plays", "dead_steps")),
+    Check("payment", rewards_paid, ("plays", "dead_steps", "rewards")),
+    Check("success", success_said, ("plays", "infos", "termination", "dead_steps")),
+    Check("experts", experts_pure),
+    Check("same_seed", same_seed, ("plays", "experts")),
     Check("seeds_differ", seeds_differ, ("plays", "same_seed")),
-    Check("observe", observe_pure, ("plays", "same_seed")),
+    Check("observe", observe_pure, ("plays", "agent_tables", "same_seed")),
     Check("handed_out", handed_out_stays, _COMPARES),
     Check("reset", reset_forgets, _COMPARES),
     Check("unseeded_reset", unseeded_reset, (*_COMPARES, "seeds_differ")),
@@ -85,26 +93,20 @@ CHECKS: tuple[Check, ...] = (
     Check("side_by_side", side_by_side, _COMPARES),
     Check("deepcopy", copies_independent, (*_COMPARES, "side_by_side")),
     Check("threads", same_in_threads, (*_COMPARES, "reset", "side_by_side")),
-    Check("second_process", same_in_second_process, _COMPARES),
-    Check("rewards", rewards_accounted),
-    Check("payment", rewards_paid, ("plays", "rewards")),
-    Check("termination", episodes_end),
     Check("turn_limit", limit_truncates, ("plays", "same_seed", "termination")),
-    Check("dead_steps", dead_steps, ("plays", "agents", "termination")),
-    Check("call_order", calls_in_order, ("plays", "agents", "termination", "dead_steps")),
+    Check("call_order", calls_in_order, ("plays", "agent_tables", "termination", "dead_steps")),
     Check("close", closes, ("plays", "termination")),
-    Check("success", success_said, ("plays", "infos", "termination")),
     Check("transcript", transcript_faithful),
-    Check("answer_leak", answer_hidden),
-    Check("text_leak", texts_hidden),
-    Check("forged_tags", tags_not_forged, ("plays", "same_seed", "reset")),
     Check("hostile_text", any_text_taken, ("plays", "spaces", "rewards")),
-    Check("wrong_type", wrong_types_refused, _COMPARES),
+    Check("answer_leak", answer_hidden),
+    Check("text_leak", texts_hidden, ("plays", "spaces", "hostile_text")),
+    Check("forged_tags", tags_not_forged, ("plays", "same_seed", "reset")),
+    Check("wrong_type", wrong_types_refused, (*_COMPARES, "side_by_side")),
     Check("prompt_growth", prompts_grow_linearly),
-    Check("experts", experts_pure, ("plays", "observe")),
-    Check("pettingzoo_api", passes_api_test, ("plays", "agents", "spaces", "infos", "rewards", "dead_steps")),
-    Check("pettingzoo_seed", passes_seed_test, _COMPARES),
-    Check("pettingzoo_render", passes_render_test),
+    Check("pettingzoo_api", passes_api_test, ("agent_tables", "infos", "dead_steps", *_TAKES_SAMPLES)),
+    Check("pettingzoo_seed", passes_seed_test, (*_COMPARES, *_TAKES_SAMPLES)),
+    Check("pettingzoo_render", passes_render_test, _TAKES_SAMPLES),
+    Check("second_process", same_in_second_process, (*_COMPARES, "pettingzoo_seed")),
 )
 """Every check, in the order in which they run."""
 

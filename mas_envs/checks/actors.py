@@ -68,7 +68,7 @@ def actors_for(subject: Subject) -> dict[str, Actor]:
     actors: dict[str, Actor] = {"babble": babble}
     if subject.is_textual:
         actors["echo"] = echo_form
-    if has_expert(subject):
+    if subject.uses_experts and has_expert(subject):
         actors["expert"] = expert(Skill())
         actors["clumsy expert"] = expert(Skill(accuracy=0.3, malformed=0.3))
     return actors

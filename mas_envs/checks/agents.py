@@ -8,15 +8,14 @@ from mas_envs.checks.episodes import actor_rng, start, turns
 from mas_envs.checks.findings import Fault
 from mas_envs.checks.subject import AnyEnv, Subject
 
-__all__ = ["agent_tables"]
+__all__ = ["agent_names", "agent_tables"]
 
 _NAME = re.compile(r"([a-z]+)_([0-9]+)")
 _TABLES = ("rewards", "terminations", "truncations", "infos")
 
 
 def agent_tables(subject: Subject) -> Iterator[Fault]:
-    """Names are `<role>_<n>`; `agents` comes from `possible_agents`; the tables hold the live agents and no more."""
-    yield from _names(subject)
+    """`agents` comes from `possible_agents`, and every table holds the agents that are left, and no more."""
     for name, actor in actors_for(subject).items():
         env = subject.fresh()
         possible = list(env.possible_agents)
@@ -25,7 +24,8 @@ def agent_tables(subject: Subject) -> Iterator[Fault]:
             yield from _tables(env, possible, turn)
 
 
-def _names(subject: Subject) -> Iterator[Fault]:
+def agent_names(subject: Subject) -> Iterator[Fault]:
+    """Agents are called `<role>_<n>`, numbered from 0 for each role, and are known before the first reset."""
     env = subject.fresh()
     if not env.possible_agents or len(set(env.possible_agents)) < len(env.possible_agents):
         yield Fault(

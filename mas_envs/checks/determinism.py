@@ -92,7 +92,7 @@ def unseeded_reset(subject: Subject) -> Iterator[Fault]:
 
 def same_in_second_process(subject: Subject) -> Iterator[Fault]:
     """The same episodes in processes with another hash seed."""
-    request = Request(subject.recipe, subject.seed, subject.step_limit_s)
+    request = Request(subject.recipe, subject.seed, subject.step_limit_s, subject.uses_experts)
     here = replay(request)
     with ThreadPoolExecutor(len(_HASH_SEEDS)) as pool:
         answers = list(pool.map(functools.partial(_ask_process, request), _HASH_SEEDS))

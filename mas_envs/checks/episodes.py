@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_MOST_DEAD_STEPS = 2  # for each agent; a sound environment takes one
 SHORT_EPISODE = 24
 """Turns after which most checks have seen enough of an episode."""
 
@@ -141,7 +142,8 @@ def resume(
         limit_s: Longest time that one step may take.
     """
     turn = first_turn
-    while env.agents and (turn < max_turns or is_over(env)):
+    dead_steps_left = _MOST_DEAD_STEPS * len(env.possible_agents)
+    while env.agents and dead_steps_left and (turn < max_turns or is_over(env)):
         agent_id = env.agent_selection
         fields = snapshot(env, observe=observe)
         _, _, terminated, truncated, _ = env.last(observe=False)
@@ -151,6 +153,7 @@ def resume(
         with time_limit(limit_s):
             env.step(action)
         turn += live
+        dead_steps_left -= not live
     yield Frame(turn, env.agent_selection if env.agents else "", snapshot(env, observe=observe), None, False)
 
 
@@ -174,9 +177,10 @@ def turns(
         limit_s: Longest time that one step may take.
     """
     turn = 0
+    dead_steps_left = _MOST_DEAD_STEPS * len(env.possible_agents)
     while True:
         yield turn
-        if not env.agents or (not dead_steps if is_over(env) else turn >= max_turns):
+        if not env.agents or not dead_steps_left or (not dead_steps if is_over(env) else turn >= max_turns):
             return
         agent_id = env.agent_selection
         live = not (env.terminations[agent_id] or env.truncations[agent_id])
@@ -184,6 +188,7 @@ def turns(
         with time_limit(limit_s):
             env.step(action)
         turn += live
+        dead_steps_left -= not live
 
 
 def play(

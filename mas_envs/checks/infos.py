@@ -50,8 +50,8 @@ def infos_fixed(subject: Subject) -> Iterator[Fault]:
 def success_said(subject: Subject) -> Iterator[Fault]:
     """At the end of at least one episode `success` is True or False."""
     for name, actor in actors_for(subject).items():
-        env = subject.fresh()
         for seed in range(subject.seed, subject.seed + 4):
+            env = subject.fresh()
             start(env, seed)
             for _ in turns(env, actor, actor_rng("success", name, seed), max_turns=subject.longest_episode):
                 pass

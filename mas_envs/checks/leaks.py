@@ -10,11 +10,12 @@ Without that method only the answer is hidden, from everyone: in most conversati
 """
 
 import random
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mas_envs.checks.actors import Actor, actors_for, babble, echo_form, texts_in
+from mas_envs.checks.actors import Actor, actors_for, babble, echo_form, shown_forms, texts_in
 from mas_envs.checks.episodes import actor_rng, is_over, start, turns
 from mas_envs.checks.findings import Fault, SkipCheckError, describe_error, short
 from mas_envs.checks.subject import AnyEnv, Subject
@@ -29,6 +30,7 @@ _NUMBER_SECRET = "748159263017"
 _TEXT_SECRET = "Qzvanswerxkw"
 _EXTRA_SECRET = "Qzvmetadataxkw"
 _LEAST_LINE_CHARS = 20
+_MARK = re.compile(r"Qzv(?:text|thought)\w*?xkw")
 
 
 def answer_hidden(subject: Subject) -> Iterator[Fault]:
@@ -158,7 +160,7 @@ def _own_lines(env: AnyEnv, hidden: Mapping[str, Collection[str]]) -> dict[str, 
             line.strip()
             for _, text in texts_in(env.observe(agent_id))
             for line in text.splitlines()
-            if len(line.strip()) >= _LEAST_LINE_CHARS
+            if len(line.strip()) >= _LEAST_LINE_CHARS and not shown_forms(line)  # forms are there to be said
         }
         for agent_id in env.possible_agents
     }
@@ -178,7 +180,7 @@ def _marking(actor: Actor) -> Actor:
     """An actor whose texts hold marks: in the thoughts, in the open, and inside the last block or box."""
 
     def act(env: AnyEnv, agent_id: str, observation: Any, rng: random.Random) -> Any:
-        said = str(actor(env, agent_id, observation, rng))
+        said = _MARK.sub("", str(actor(env, agent_id, observation, rng)))  # to repeat what one was shown is no leak
         mark, thought = _mark(agent_id), _mark(agent_id, "thought")
         if rng.random() < 0.5:  # a free text in a block; otherwise the block stays as it is, as a verdict must
             head, closing, tail = said.rpartition("</")

@@ -15,11 +15,11 @@ _NUM_EPISODES = 4
 
 def plays(subject: Subject) -> Iterator[Fault]:
     """Make, reset, and play episodes with every kind of ordinary action; nothing may raise or hang."""
-    env = subject.fresh()
     for name, actor in actors_for(subject).items():
         for seed in range(subject.seed, subject.seed + _NUM_EPISODES):
             turn, agent_id, action = None, None, None
             try:
+                env = subject.fresh()
                 start(env, seed, limit_s=subject.step_limit_s)
                 for frame in resume(
                     env, actor, actor_rng("play", name, seed), max_turns=SHORT_EPISODE, limit_s=subject.step_limit_s

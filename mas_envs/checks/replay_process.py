@@ -35,11 +35,18 @@ class Request:
     """Seed of the first episode."""
     step_limit_s: float
     """Longest time that one step may take."""
+    uses_experts: bool
+    """Whether scripted experts are asked for actions."""
 
     def dumps(self) -> bytes:
         """The request as a line of JSON."""
-        fields = {"recipe": base64.b64encode(self.recipe).decode(), "seed": self.seed, "limit": self.step_limit_s}
-        return json.dumps(fields).encode()
+        return json.dumps({**vars(self), "recipe": base64.b64encode(self.recipe).decode()}).encode()
+
+    @classmethod
+    def loads(cls, line: bytes) -> "Request":
+        """The request that `dumps` wrote."""
+        fields = json.loads(line)
+        return cls(**{**fields, "recipe": base64.b64decode(fields["recipe"])})
 
 
 def opening(env: AnyEnv, seed: int) -> dict[str, Any]:
@@ -64,7 +71,8 @@ def replay(request: Request) -> dict[str, Any]:
 
 def _subject(request: Request) -> Subject:
     source = pickle.loads(request.recipe)
-    return subject_of(source, seed=request.seed, num_episodes=1, step_limit_s=request.step_limit_s)
+    subject = subject_of(source, seed=request.seed, num_episodes=1, step_limit_s=request.step_limit_s)
+    return dataclasses.replace(subject, uses_experts=request.uses_experts)
 
 
 def _frame_fields(frame: Frame) -> dict[str, Any]:
@@ -82,8 +90,7 @@ def _samples(env: AnyEnv, seed: int) -> dict[str, list[Any]]:
 
 
 def _main() -> None:
-    fields = json.loads(sys.stdin.buffer.read())
-    request = Request(base64.b64decode(fields["recipe"]), fields["seed"], fields["limit"])
+    request = Request.loads(sys.stdin.buffer.read())
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import SHORT_EPISODE, actor_rng, is_over, start
-from mas_envs.checks.findings import Fault
+from mas_envs.checks.findings import Fault, SkipCheckError
 from mas_envs.checks.subject import AnyEnv, Subject
 from mas_envs.conversation import ConversationEnv, Outcome
 
@@ -20,8 +20,8 @@ _NUM_EPISODES = 4
 def rewards_accounted(subject: Subject) -> Iterator[Fault]:
     """What `last()` returns is the sum of `rewards` since the agent's own last turn, and of its `reward_terms`."""
     for name, actor in actors_for(subject).items():
-        env = subject.fresh()
         for seed in range(subject.seed, subject.seed + _NUM_EPISODES):
+            env = subject.fresh()
             start(env, seed)
             rng = actor_rng("rewards", name, seed)
             owed = dict.fromkeys(env.possible_agents, 0.0)
@@ -53,13 +53,12 @@ def rewards_accounted(subject: Subject) -> Iterator[Fault]:
 def rewards_paid(subject: Subject) -> Iterator[Fault]:
     """What `receive` pays reaches its payees, also those that are not acting."""
     for name, actor in actors_for(subject).items():
-        env = subject.fresh()
-        unwrapped = env.unwrapped
-        if not isinstance(unwrapped, ConversationEnv):
-            return
-        outcomes: list[Outcome] = []
-        _record_outcomes(unwrapped, outcomes)
         for seed in range(subject.seed, subject.seed + _NUM_EPISODES):
+            env = subject.fresh()
+            if not isinstance(env.unwrapped, ConversationEnv):
+                raise SkipCheckError("not a ConversationEnv, so there is no receive() that says who is to be paid")
+            outcomes: list[Outcome] = []
+            _record_outcomes(env.unwrapped, outcomes)
             start(env, seed)
             rng = actor_rng("paid", name, seed)
             for turn in range(1, SHORT_EPISODE):

@@ -43,6 +43,8 @@ class Subject:
     """A new environment with that render mode."""
     is_used: bool
     """Whether it had been reset before the check, so that its first reset cannot be looked at."""
+    uses_experts: bool = True
+    """Whether scripted experts may be asked for actions; not when the check of experts found them faulty."""
     seed: int
     """Seed of every episode and of every action."""
     num_episodes: int

@@ -39,7 +39,7 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(200):
-        low, high = bootstrap_interval(rng.random(60) < 0.4, resamples=400)
+        low, high = bootstrap_interval((rng.random(60) < 0.4).astype(np.float64), resamples=400)
         hits += low <= 0.4 <= high
     assert 0.88 <= hits / 200 <= 0.99
 

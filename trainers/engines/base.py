@@ -75,11 +75,11 @@ class Engine(Protocol):
         ...
 
     def poll(self) -> list[Completion]:
-        """Completions that ended since the last poll; works or waits until there is one, [] when nothing is in flight."""
+        """Completions that ended since the last poll; waits until there is one, [] when nothing is in flight."""
         ...
 
     def cancel(self, request_ids: Sequence[str]) -> None:
-        """Drop requests; each still comes back once, as `cancelled`, with the tokens it had. Unknown ids are ignored."""
+        """Drop requests; each comes back once, as `cancelled`, with the tokens it had. Unknown ids are ignored."""
         ...
 
     def sync(self, weights: "Mapping[str, Tensor]", version: int, adapter: str | None = None) -> None:
