@@ -69,7 +69,7 @@ class Check:
         return (inspect.getdoc(self.run) or self.name).partition("\n")[0]
 
 
-_COMPARES = ("plays", "agent_tables", "same_seed", "observe")
+_COMPARES = ("plays", "agent_tables", "experts", "same_seed", "observe")
 _TAKES_SAMPLES = ("plays", "spaces", "rewards", "hostile_text")
 CHECKS: tuple[Check, ...] = (
     Check("plays", plays, ()),
@@ -85,7 +85,7 @@ CHECKS: tuple[Check, ...] = (
     Check("experts", experts_pure),
     Check("same_seed", same_seed, ("plays", "experts")),
     Check("seeds_differ", seeds_differ, ("plays", "same_seed")),
-    Check("observe", observe_pure, ("plays", "agent_tables", "same_seed")),
+    Check("observe", observe_pure, ("plays", "agent_tables", "experts", "same_seed")),
     Check("handed_out", handed_out_stays, _COMPARES),
     Check("reset", reset_forgets, _COMPARES),
     Check("unseeded_reset", unseeded_reset, (*_COMPARES, "seeds_differ")),

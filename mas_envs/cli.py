@@ -130,6 +130,24 @@ def play(
     console.print(table)
 
 
+def check(
+    env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0, or module:theirs/Debate-v0.")],
+    seed: Annotated[int, typer.Option(help="Seed of all episodes.")] = 0,
+    skip: Annotated[list[str] | None, typer.Option(help="Name of a check to leave out; may be given again.")] = None,
+) -> None:
+    """Check that an environment keeps the contract; exit code 1 when it does not.
+
+    Example: mas-envs check MathLoop-v0
+    """
+    from mas_envs.checker import check_env, render_report
+
+    with console.status(f"Checking {env_id}"):
+        report = check_env(env_id, seed=seed, skip=skip or (), raise_on_findings=False)
+    render_report(report, console)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
 def _read_turn(agent: str) -> str:
     """One completion from the terminal: lines up to an empty one or the end of input."""
     console.print(f"[bold]{agent}[/bold], write your turn; an empty line ends it.", highlight=False)
@@ -191,6 +209,7 @@ def build_app() -> typer.Typer:
     app.command("list")(list_environments)
     app.command("info")(info)
     app.command("play")(play)
+    app.command("check")(check)
     for point in sorted(importlib.metadata.entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
         try:
             app.command(point.name)(point.load())

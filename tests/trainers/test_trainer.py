@@ -241,8 +241,8 @@ def start_process(tiny_folder: Path, run_dir: Path, iterations: int) -> subproce
     )
     recipe = run_dir.parent / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
-    code = "from mas_envs.cli import build_app; from trainers.cli import train; app = build_app(); app()"
-    command = [sys.executable, "-c", code, "train", str(recipe), "--run-dir", str(run_dir), "--no-open"]
+    code = "import typer; from trainers.cli import train; app = typer.Typer(); app.command()(train); app()"
+    command = [sys.executable, "-c", code, str(recipe), "--run-dir", str(run_dir), "--no-open"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 

@@ -19,7 +19,7 @@ TAGS = ("note", "draft", "review", "verdict", "think")
 
 
 class Review(ConversationEnv):
-    """A scout notes what only the author sees, the author drafts, the critic accepts or rejects; at most five rounds."""
+    """A scout notes what only the author sees, the author drafts, the critic accepts or rejects."""
 
     name: ClassVar[str] = "review_v0"
     roles: ClassVar[Mapping[str, int]] = {"scout": 1, "author": 1, "critic": 1}
