@@ -1,7 +1,7 @@
 """Settings of a run: typed, with unknown keys refused by name, read from recipes and `key=value` overrides."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mas_envs.errors import MasEnvsError
+from trainers.overrides import SettingsError, apply_override, explain
 
 __all__ = [
     "AlgorithmSettings",
@@ -37,10 +37,6 @@ __all__ = [
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
-
-
-class SettingsError(MasEnvsError, ValueError):
-    """Settings that cannot be used; names each setting by its full path."""
 
 
 class _Section(BaseModel):
@@ -341,7 +337,7 @@ def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> Settings
     if not isinstance(values, dict):
         raise SettingsError(f"recipe {str(recipe)!r} holds {type(values).__name__}; expected settings by name")
     for override in overrides:
-        _apply(values, override)
+        apply_override(values, override, Settings)
     return parse_settings(values)
 
 
@@ -354,112 +350,4 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain(fault) for fault in error.errors())) from error
-
-
-def _explain(fault: Any) -> str:
-    location = [str(part) for part in fault["loc"]]
-    path = ".".join(location)
-    if fault["type"] == "extra_forbidden":
-        known = _names_beside(location)
-        near = difflib.get_close_matches(location[-1], known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known here are {', '.join(known)}"
-        return f"unknown setting {path!r}; {hint}"
-    if fault["type"] == "missing":
-        return f"the setting {path!r} is missing; add it"
-    if not location:
-        return str(fault["msg"]).removeprefix("Value error, ")
-    return f"{path}={fault['input']!r:.80}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-
-
-def _apply(values: dict[str, Any], override: str) -> None:
-    """Set one `path=value` inside nested plain values."""
-    key, separator, text = override.partition("=")
-    if not separator or not key:
-        raise SettingsError(f"override {override!r}: expected key=value, such as algorithm.estimator=grpo")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"override {override!r}: the value is not YAML ({error})") from error
-    if isinstance(value, str):
-        value = _number(value)
-    *parents, last = _full_path(key)
-    place = values
-    for parent in parents:
-        child = place.setdefault(parent, {})
-        if child is None:
-            child = place[parent] = {}
-        if not isinstance(child, dict):
-            raise SettingsError(f"override {override!r}: {parent!r} holds a value, not settings; set it as a whole")
-        place = child
-    place[last] = value
-
-
-def _number(text: str) -> str | float:
-    """YAML 1.1 reads `1e-3` as text; people mean a number."""
-    try:
-        return float(text) if text[:1] in "+-.0123456789" and "e" in text.lower() else text
-    except ValueError:
-        return text
-
-
-def _full_path(key: str) -> list[str]:
-    parts = key.split(".")
-    if parts[0] in Settings.model_fields:
-        return parts
-    paths = [[*path, *parts[1:]] for path in _setting_paths(Settings) if path[-1] == parts[0]]
-    if len(paths) == 1:
-        return paths[0]
-    if paths:
-        choices = ", ".join(".".join(path) for path in paths)
-        raise SettingsError(f"the setting {key!r} could be any of {choices}; write the whole path")
-    known = sorted({".".join(path) for path in _setting_paths(Settings)} | set(Settings.model_fields))
-    by_last = {path.rpartition(".")[2]: path for path in known}
-    near = difflib.get_close_matches(parts[-1], by_last, n=1)
-    hint = (
-        f"did you mean {by_last[near[0]]!r}?" if near else f"top-level settings are {', '.join(Settings.model_fields)}"
-    )
-    raise SettingsError(f"unknown setting {key!r}; {hint}")
-
-
-def _setting_paths(section: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[list[str]]:
-    for name, field in section.model_fields.items():
-        child = _section_of(field.annotation)
-        if child is None:
-            yield [*prefix, name]
-        else:
-            yield from _setting_paths(child, (*prefix, name))
-
-
-def _section_of(annotation: Any) -> type[BaseModel] | None:
-    """The section a field holds, also when it may be None; None for plain values and for mappings of sections."""
-    for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if (
-            isinstance(candidate, type)
-            and issubclass(candidate, BaseModel)
-            and getattr(annotation, "__origin__", None) is not dict
-        ):
-            return candidate
-    return None
-
-
-def _names_beside(location: Sequence[str]) -> list[str]:
-    """Names of the settings that stand where an unknown one was given."""
-    section: type[BaseModel] = Settings
-    steps = iter(location[:-1])
-    for step in steps:
-        field = section.model_fields.get(step)
-        if field is None:
-            break
-        child = _section_of(field.annotation)
-        if child is None:  # a mapping of sections: its next step is a free name
-            child = next((arg for arg in getattr(field.annotation, "__args__", ()) if _is_section(arg)), None)
-            next(steps, None)
-        if child is None:
-            break
-        section = child
-    return list(section.model_fields)
-
-
-def _is_section(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
+        raise SettingsError("\n".join(explain(fault, Settings) for fault in error.errors())) from error
