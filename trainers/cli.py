@@ -13,7 +13,7 @@ from rich.table import Table
 
 from mas_envs.errors import MissingExtraError
 
-__all__ = ["evaluate", "report", "train"]
+__all__ = ["compare", "evaluate", "report", "train"]
 
 console = Console()
 
@@ -116,6 +116,34 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
     from trainers.report import write_report
 
     console.print(f"Report: {write_report(run)}", highlight=False, soft_wrap=True)
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories; runs that differ in the seed only form one arm.")
+    ],
+    output: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("comparison.html"),
+) -> None:
+    """Compare runs: curves over seeds with bands, and final figures with intervals.
+
+    Example: mas-envs compare runs/math-tiny-1 runs/math-tiny-2 --out comparison.html
+    """
+    from trainers.compare import write_comparison
+
+    table = Table("runs", "seeds", "final success", "95 % interval", "gain", "95 % interval", "RL seconds")
+    for arm in write_comparison(runs, output):
+        (final, *final_range), (gain, *gain_range) = arm.final, arm.gain
+        table.add_row(
+            arm.name,
+            ", ".join(map(str, arm.seeds)),
+            f"{final:.1%}",
+            f"{final_range[0]:.1%} to {final_range[1]:.1%}",
+            f"{gain:+.1%}",
+            f"{gain_range[0]:+.1%} to {gain_range[1]:+.1%}",
+            f"{arm.seconds:.0f}",
+        )
+    console.print(table)
+    console.print(f"Page: {output}", highlight=False, soft_wrap=True)
 
 
 def _new_run_dir(recipe: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainers.rollout import Rollout
 
-__all__ = ["RunLog", "rollout_record"]
+__all__ = ["RunLog", "plain", "rollout_record"]
 
 
 class RunLog:
@@ -34,7 +34,7 @@ class RunLog:
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record; numbers that are not finite become null."""
         with self._metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_plain(record), ensure_ascii=False) + "\n")
+            file.write(json.dumps(plain(record), ensure_ascii=False) + "\n")
         if self._writer is not None and "iteration" in record:
             for name, value in _numbers(record, str(record.get("kind", "run"))):
                 self._writer.add_scalar(name, value, int(record["iteration"]))
@@ -43,7 +43,7 @@ class RunLog:
     def write_transcripts(self, name: str, records: Sequence[Mapping[str, Any]]) -> None:
         """Write the rollouts of one iteration or evaluation, one a line."""
         if records:
-            lines = [json.dumps(_plain(record), ensure_ascii=False) for record in records]
+            lines = [json.dumps(plain(record), ensure_ascii=False) for record in records]
             (self._transcripts / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def close(self) -> None:
@@ -116,12 +116,12 @@ def rollout_record(
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value with numbers that JSON cannot hold as null, keys as text and tuples as lists."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

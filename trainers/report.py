@@ -7,9 +7,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from trainers.metrics import plain
 from trainers.run_record import RunRecord, read_run
 
-__all__ = ["verdict", "write_report"]
+__all__ = ["render_page", "verdict", "write_report"]
 
 _MOST_TRANSCRIPTS = 400
 
@@ -39,7 +40,7 @@ def write_report(run_dir: Path | str, *, title: str | None = None) -> Path:
     }
     path = run.run_dir / "report.html"
     aside = path.with_suffix(".html.writing")
-    aside.write_text(_page("report.html", data), encoding="utf-8")
+    aside.write_text(render_page("report.html", "page.js", data), encoding="utf-8")
     os.replace(aside, path)
     return path
 
@@ -71,12 +72,12 @@ def sample_transcripts(transcripts: Sequence[dict[str, Any]], most: int) -> list
     return [transcripts[round(place * step)] for place in range(most)]
 
 
-def _page(template: str, data: dict[str, Any]) -> str:
-    """The template with style, script and data put in; no text in the data can end the script element."""
+def render_page(template: str, script: str, data: dict[str, Any]) -> str:
+    """A template with style, scripts and data put in; no text in the data can end its script element."""
     folder = resources.files("trainers") / "report_page"
-    payload = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    payload = json.dumps(plain(data), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     page = (folder / template).read_text(encoding="utf-8")
-    parts = {"/*STYLE*/": "style.css", "/*CHARTS*/": "charts.js", "/*PAGE*/": "page.js"}
+    parts = {"/*STYLE*/": "style.css", "/*CHARTS*/": "charts.js", "/*PAGE*/": script}
     for mark, name in parts.items():
         page = page.replace(mark, (folder / name).read_text(encoding="utf-8"))
     return page.replace("/*DATA*/", payload)
