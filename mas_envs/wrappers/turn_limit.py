@@ -62,8 +62,9 @@ class TurnLimit(OwnBooks):
                 )
             self._was_dead_step(action)
             return
-        self._num_turns += not self._is_over(agent_id)
-        self._step_inside(action)
+        is_turn = not self._is_over(agent_id)
+        self._step_inside(action)  # an action that is refused raises here, and is no turn
+        self._num_turns += is_turn
         alive = [other for other in self.agents if not self._is_over(other)]
         if alive and self._num_turns >= self.max_turns:
             self._is_cut = True

@@ -36,7 +36,7 @@ def test_every_check_has_a_broken_environment() -> None:
 def test_good_environment_has_no_findings(source: str | Callable[[], Any]) -> None:
     report = check_env(source, num_episodes=8)
     assert report.findings == ()
-    assert report.skipped == {}
+    assert set(report.skipped) <= {"text_leak", "forged_tags"}  # nothing is private; nobody to forge for
 
 
 def test_findings_raise_an_error_that_lists_them() -> None:
