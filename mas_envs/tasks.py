@@ -185,9 +185,19 @@ def _load_named(name: str, options: dict[str, Any]) -> TaskSet:
         return loader(**options)
     if Path(name).suffix in (".jsonl", ".parquet"):
         return _load_file(Path(name), options)
+    if _plugins_bring(name):
+        return _load_named(name, options)
     near = difflib.get_close_matches(name, _loaders, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known sets are {', '.join(task_names())}"
     raise TaskError(f"there is no task set {name!r:.80}, and it is no .jsonl or .parquet file; {hint}")
+
+
+def _plugins_bring(name: str) -> bool:
+    """Whether the name is known once the installed plug-ins are loaded, as after unpickling a spec elsewhere."""
+    from mas_envs.registration import registry  # here, as that module's environments take task sets
+
+    registry.load_plugins()
+    return name in _loaders
 
 
 def _imported(loader: str | Callable[..., TaskSet]) -> Callable[..., TaskSet]:
