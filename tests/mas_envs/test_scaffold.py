@@ -1,9 +1,6 @@
 """`mas-envs new` writes a package that installs, passes the checker and trains."""
 
-import os
 import subprocess
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
@@ -13,39 +10,15 @@ from typer.testing import CliRunner
 from mas_envs.cli import build_app
 from mas_envs.errors import BadArgumentError
 from mas_envs.scaffold import write_package
-
-REPOSITORY = Path(__file__).parents[2]
-MAIN = "from mas_envs.cli import main; main()"
+from tests.installed_package import install_in_fresh_environment, mas_envs_command
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A fresh virtual environment with the generated package pip-installed, and the package's folder.
-
-    It sees the packages of this interpreter through a .pth file, so that nothing is downloaded.
-    """
+    """The interpreter of an environment with the generated package, and the package's folder."""
     folder = tmp_path_factory.mktemp("scaffold")
     package = write_package("my_team", folder / "my_team")
-    venv.create(folder / "venv", with_pip=False)
-    python = folder / "venv" / "bin" / "python"
-    site = next((folder / "venv" / "lib").glob("python*/site-packages"))
-    (site / "parent.pth").write_text(f"{REPOSITORY}\n{sysconfig.get_paths()['purelib']}\n")
-    command = [python, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", package]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return python, package
-
-
-def mas_envs_command(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [python, "-c", MAIN, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment,
-        cwd=python.parent,
-    )
+    return install_in_fresh_environment(package, folder / "venv"), package
 
 
 def test_installed_package_is_listed_and_passes_the_checker(installed: tuple[Path, Path]) -> None:
@@ -59,7 +32,7 @@ def test_installed_package_is_listed_and_passes_the_checker(installed: tuple[Pat
 def test_tests_of_the_generated_package_pass(installed: tuple[Path, Path]) -> None:
     python, package = installed
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", package / "tests"], capture_output=True, text=True, timeout=300
+        [str(python), "-m", "pytest", "-q", str(package / "tests")], capture_output=True, text=True, timeout=300
     )
     assert "2 passed" in done.stdout, done.stdout
 
@@ -72,7 +45,7 @@ def test_generated_recipe_trains(installed: tuple[Path, Path], tmp_path: Path) -
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(recipe))
     code = "import typer; from trainers.cli import train; app = typer.Typer(); app.command()(train); app()"
     run = tmp_path / "run"
-    command = [python, "-c", code, str(tmp_path / "short.yaml"), "--run-dir", str(run), "--no-open"]
+    command = [str(python), "-c", code, str(tmp_path / "short.yaml"), "--run-dir", str(run), "--no-open"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (run / "report.html").is_file()
