@@ -1,0 +1,40 @@
+"""Every Python block of the documentation runs, the blocks of a page in order."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mas_envs
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def unchanged_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mas_envs.registry, "_specs", dict(mas_envs.registry._specs))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_of_a_page_run_in_order(page: str) -> None:
+    names: dict[str, Any] = {"__name__": "documentation"}
+    for number, block in enumerate(blocks(page), start=1):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+    assert page == "plug-ins.md" or "env" in names
+
+
+def test_environment_of_the_tutorial_is_under_sixty_lines() -> None:
+    rules = blocks("write-an-environment.md")[0]
+    assert rules[rules.index("class ") :].count("\n") < 60
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / page).read_text(encoding="utf-8")):
+            assert (DOCS / target).is_file(), f"{page} links to {target}"
