@@ -52,7 +52,7 @@ Make = Callable[[Path], AECEnv[str, Any, Any]]
 @each_wrapper
 def test_passes_our_own_checker(make: Make, tmp_path: Path) -> None:
     checker = pytest.importorskip("mas_envs.checker", reason="check_env is not there yet")
-    report = checker.check_env(functools.partial(make, tmp_path / "episodes.jsonl"))
+    report = checker.check_env(functools.partial(make, tmp_path / "episodes.jsonl"), num_episodes=8)
     assert report.passed
 
 
