@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from mas_envs.errors import MasEnvsError
+from mas_envs.retrieval.commands import index_app, serve
 from mas_envs.scaffold import new
 
 __all__ = ["build_app", "main"]
@@ -212,6 +213,8 @@ def build_app() -> typer.Typer:
     app.command("play")(play)
     app.command("check")(check)
     app.command("new")(new)
+    app.add_typer(index_app, name="index")
+    app.command("serve")(serve)
     for point in sorted(importlib.metadata.entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
         try:
             app.command(point.name)(point.load())

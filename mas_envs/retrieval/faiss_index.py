@@ -1,16 +1,17 @@
 """`FaissRetriever`: vectors in a faiss index of any kind, passages wherever their sequence keeps them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mas_envs.argument_checks import is_whole
 from mas_envs.errors import BadArgumentError
-from mas_envs.retrieval.encoders import Encoder
+from mas_envs.retrieval.encoders import Encoder, Floats
 from mas_envs.retrieval.optional_packages import need
 from mas_envs.retrieval.protocol import Passage, Passages, RetrievalError, check_search
 
-__all__ = ["FaissRetriever"]
+__all__ = ["FaissRetriever", "new_index"]
 
 _BATCH = 4096
 
@@ -52,7 +53,13 @@ class FaissRetriever:
         if num_probes is not None:
             if not is_whole(num_probes) or num_probes < 1:
                 raise BadArgumentError(f"num_probes={num_probes!r}: expected a whole number >= 1, or None")
-            self._faiss.ParameterSpace().set_index_parameter(index, "nprobe", num_probes)
+            try:
+                self._faiss.ParameterSpace().set_index_parameter(index, "nprobe", num_probes)
+            except RuntimeError as error:
+                raise BadArgumentError(
+                    f"num_probes={num_probes!r}: only an index with lists, such as 'IVF1024,PQ48np', looks through "
+                    "some of them; leave it None"
+                ) from error
         self.index, self.passages, self.encoder = index, passages, encoder
 
     @classmethod
@@ -70,7 +77,7 @@ class FaissRetriever:
         Args:
             passages: The corpus.
             encoder: Fitted already.
-            factory: What faiss calls an index, such as `Flat`, `HNSW32` or `IVF1024,PQ48`.
+            factory: What faiss calls an index, such as `Flat`, `HNSW32` or `IVF1024,PQ48np`.
             num_probes: See the class.
             train_size: Vectors that an index with a training phase is trained on; spread evenly over the corpus.
 
@@ -78,19 +85,15 @@ class FaissRetriever:
             BadArgumentError: If faiss does not know the factory string or cannot train it on so few passages.
             RetrievalError: If there are no passages.
         """
-        faiss = need("faiss", "FaissRetriever")
         if not len(passages):
             raise RetrievalError("the corpus is empty; expected at least one passage")
-        try:
-            index = faiss.index_factory(encoder.dim, factory, faiss.METRIC_INNER_PRODUCT)
-            if not index.is_trained:
-                stride = max(1, len(passages) // train_size)
-                index.train(encoder.encode_passages([passages[i] for i in range(0, len(passages), stride)]))
-        except RuntimeError as error:
-            raise BadArgumentError(
-                f"factory={factory!r}: faiss cannot make it over {len(passages)} passages of {encoder.dim} dimensions "
-                f"({error}); try 'Flat'"
-            ) from error
+        stride = max(1, len(passages) // train_size)
+        index = new_index(
+            encoder.dim,
+            factory,
+            len(passages),
+            lambda: encoder.encode_passages([passages[i] for i in range(0, len(passages), stride)]),
+        )
         for start in range(0, len(passages), _BATCH):
             index.add(encoder.encode_passages(_slice(passages, start, start + _BATCH)))
         return cls(index, passages, encoder, num_probes=num_probes)
@@ -116,6 +119,32 @@ class FaissRetriever:
 
     def __repr__(self) -> str:
         return f"FaissRetriever({len(self.passages)} passages, {self.index.d} dimensions)"
+
+
+def new_index(dim: int, factory: str, num_passages: int, training: Callable[[], Floats]) -> Any:  # Any: no types
+    """An index without vectors yet, trained where its kind has a training phase.
+
+    Args:
+        dim: Length of a vector.
+        factory: What faiss calls the kind of index.
+        num_passages: What it will hold, for the error.
+        training: Gives [N, dim] vectors to train on; called only if need be.
+
+    Raises:
+        BadArgumentError: If faiss does not know the factory string or cannot train it on so few passages.
+        MissingExtraError: Without faiss.
+    """
+    faiss = need("faiss", "FaissRetriever")
+    try:
+        index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            index.train(training())
+    except RuntimeError as error:
+        raise BadArgumentError(
+            f"factory={factory!r}: faiss cannot make it over {num_passages} passages of {dim} dimensions "
+            f"({error}); try 'Flat'"
+        ) from error
+    return index
 
 
 def _slice(passages: Passages, start: int, stop: int) -> list[Passage]:
