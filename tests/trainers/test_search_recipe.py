@@ -64,7 +64,7 @@ def test_a_server_that_is_down_for_a_while_costs_episodes_and_not_the_run(tmp_pa
     with served(flaky) as url:
         short += [
             "evaluation.num_tasks=4",
-            "rollout.num_groups=2",
+            "rollout.num_groups=4",
             f"env.kwargs.retriever={{url: '{url}', deadline_s: 0.5, cool_down_s: 0.01}}",
         ]
         Trainer(load_settings("search-tiny", short), tmp_path / "run", callbacks=[flaky]).train()
@@ -72,7 +72,7 @@ def test_a_server_that_is_down_for_a_while_costs_episodes_and_not_the_run(tmp_pa
     iterations = [row for row in map(json.loads, metrics) if row["kind"] == "iteration"]
     truncated = [row["truncated_rollouts"] for row in iterations]
     assert truncated[0] == truncated[2] == 0
-    assert 1 <= truncated[1] <= 12
+    assert 1 <= truncated[1] < iterations[1]["num_rollouts"]
     assert sum(row["agents"]["answerer_0"]["num_turns"] for row in iterations) > 0
 
 
