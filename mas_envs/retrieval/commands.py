@@ -28,7 +28,10 @@ def build(
         str, typer.Option(help="tfidf, or a sentence encoder (e5, bge, MiniLM ...) by folder or hub name.")
     ] = "tfidf",
     factory: Annotated[
-        str | None, typer.Option(help="What faiss calls the index: Flat, HNSW32, IVF4096,PQ96np; default by size.")
+        str | None,
+        typer.Option(
+            help="What faiss calls the index: such as Flat, HNSW32 or IVF4096,PQ96x4fs,RFlat; default by size."
+        ),
     ] = None,
     num_probes: Annotated[int | None, typer.Option(help="Lists of an IVF index that a search looks through.")] = None,
 ) -> None:
@@ -91,12 +94,13 @@ def info(
         console.print(f"[bold]{passage.score:.3f}  {escape(passage.title)}[/bold]\n{escape(passage.text[:300])}")
 
 
-def serve(
+def serve(  # noqa: PLR0913  # one argument an option
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 opens it to the network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8000,
     num_probes: Annotated[int | None, typer.Option(min=1, help="Lists that a search looks through.")] = None,
     topk: Annotated[int, typer.Option(min=1, help="Passages for a request that names no topk.")] = 3,
+    max_batch: Annotated[int, typer.Option(min=1, help="Most queries searched together; 1 batches nothing.")] = 256,
     memory_map: Annotated[
         bool, typer.Option("--memory-map/--in-memory", help="Leave the index on disk, or load it.")
     ] = True,
@@ -117,7 +121,7 @@ def serve(
         highlight=False,
     )
     retriever = open_index(folder, num_probes=num_probes, memory_map=memory_map, verify=verify)
-    app = build_server(retriever, Limits(default_topk=topk))
+    app = build_server(retriever, Limits(default_topk=topk, max_batch=max_batch))
     listener = listen(host, port)
     bound = listener.getsockname()
     shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]

@@ -6,28 +6,29 @@ from mas_envs.retrieval.optional_packages import need
 __all__ = ["bytes_per_passage", "default_factory", "default_probes", "human_bytes"]
 
 _EXACT = 100_000
-_MOST_CODES = 96
 _ID_BYTES = 8
 _GRAPH_LINK_BYTES = 4
 
 
 def default_factory(num_passages: int, dim: int) -> str:
-    """What faiss calls a fitting index: exact for a small corpus, compressed lists for a large one.
+    """What faiss calls a fitting index: exact for a small corpus, short codes that are all looked at for a large one.
+
+    Lists (`IVF`) and graphs (`HNSW`) lose most of what is asked for where vectors do not cluster, as word counts do
+    not: `benchmarks/retrieval.py --factories` shows it.
 
     >>> default_factory(5_000, 384), default_factory(1_000_000, 384)
-    ('Flat', 'IVF4000,PQ96np')
+    ('Flat', 'PQ192x4fs,Refine(SQ8)')
     """
     if num_passages <= _EXACT:
         return "Flat"
-    codes = next(codes for codes in range(min(_MOST_CODES, dim), 0, -1) if dim % codes == 0)
-    # np: without polysemous training, which takes minutes and serves a kind of search that nobody asks for here
-    return f"IVF{int(4 * num_passages**0.5)},PQ{codes}np"
+    width = next(width for width in range(2, dim + 1) if dim % width == 0) if dim > 1 else 1
+    return f"PQ{dim // width}x4fs,Refine(SQ8)"
 
 
 def default_probes(factory: str) -> int | None:
     """Lists of a default index to look through; None for an index without lists.
 
-    >>> default_probes("IVF4000,PQ96np"), default_probes("Flat")
+    >>> default_probes("IVF4000,PQ96"), default_probes("Flat")
     (64, None)
     """
     return 64 if "IVF" in factory else None
@@ -36,7 +37,7 @@ def default_probes(factory: str) -> int | None:
 def bytes_per_passage(factory: str, dim: int) -> int:
     """Bytes one vector takes in an index of this kind; lists and codebooks, which do not grow, are left out.
 
-    >>> bytes_per_passage("Flat", 384), bytes_per_passage("IVF4000,PQ96np", 384)
+    >>> bytes_per_passage("Flat", 384), bytes_per_passage("IVF4000,PQ96", 384)
     (1536, 106)
 
     Raises:

@@ -12,7 +12,7 @@ __all__ = ["parse_results"]
 def parse_results(answer: bytes, num_queries: int, k: int, source: str) -> list[list[Passage]]:
     r"""The passages in an answer of the Search-R1 protocol; documents without scores get their rank, negated.
 
-    >>> parse_results(b'{"result": [[{"id": 7, "contents": "Rome\nA city."}]]}', 1, 3, "server")
+    >>> parse_results(b'{"result": [[{"id": 7, "contents": "Rome\\nA city."}]]}', 1, 3, "server")
     [[Passage(id='7', title='Rome', text='A city.', score=0.0)]]
 
     Args:

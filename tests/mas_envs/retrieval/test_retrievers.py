@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mas_envs.errors import BadArgumentError
 from mas_envs.retrieval import Passage, RetrievalError, Retriever, search_checked
 from mas_envs.retrieval.bm25 import Bm25Retriever
 from mas_envs.retrieval.encoders import TfidfSvdEncoder
-from mas_envs.retrieval.faiss_index import FaissRetriever
+from mas_envs.retrieval.faiss_index import FaissRetriever, exact_nearest
 from mas_envs.retrieval.hybrid import HybridRetriever
 from tests.mas_envs.retrieval.corpus import passages, recall
 from tests.mas_envs.search.table import TableRetriever, passage
@@ -178,3 +180,32 @@ def test_contents_come_back_from_the_wiki_layout() -> None:
 def test_failure_of_any_kind_comes_out_as_one_error() -> None:
     with pytest.raises(RetrievalError, match=r"the retriever failed \(KeyError: 'x'\)"):
         search_checked(TableRetriever({"q": KeyError("x")}), "q", 3)
+
+
+@given(
+    st.integers(1, 200),
+    st.integers(4, 9),
+    st.integers(1, 12),
+    st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None)
+def test_exact_search_of_many_queries_is_the_sorted_inner_product(rows: int, queries: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = rng.integers(-3, 4, (rows, 5)).astype(np.float32)  # small integers: exact sums, and many ties
+    asked = rng.integers(-3, 4, (queries, 5)).astype(np.float32)
+    k = min(k, rows)
+    scores, positions = exact_nearest(vectors, asked, k)
+    everything = asked @ vectors.T
+    assert (scores == -np.sort(-everything, axis=1)[:, :k]).all()
+    assert (np.take_along_axis(everything, positions, 1) == scores).all()
+    assert all(len(set(row)) == k for row in positions.tolist())
+
+
+def test_one_query_and_many_find_the_same_in_an_exact_index() -> None:
+    retriever = FaissRetriever.build(passages(), encoder())
+    queries = [f"birth of {passage.title}" for passage in passages()[:40]]
+    together = retriever.search(queries, 3)
+    alone = [retriever.search([query], 3)[0] for query in queries]
+    assert [[p.id for p in row] for row in together] == [[p.id for p in row] for row in alone]
+    scores = [[[p.score for p in row] for row in rows] for rows in (together, alone)]
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)

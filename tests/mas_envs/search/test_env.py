@@ -401,7 +401,7 @@ def test_alias_of_the_answer_counts_on_request() -> None:
         ({"final_round": "searcher"}, "final_round='searcher': expected 'answer' or 'route'"),
         ({"reward": "solo"}, "reward='solo': expected 'team', 'role' or a function"),
         ({"prompt_style": "long"}, "prompt_style='long': expected one of full, short"),
-        ({"retriever": "google"}, "retriever='google': expected a Retriever, or one of faiss, bm25, hybrid"),
+        ({"retriever": "google"}, "retriever='google': expected a Retriever, one of faiss, bm25, hybrid"),
         ({"retriever": 3}, r"retriever=3: expected an object with search\(queries, k\), or a name"),
         ({"tasks": [TASK]}, "retriever=None: the tasks 'tasks' bring no passages to search in; pass a Retriever"),
     ],
