@@ -202,6 +202,9 @@ class RolloutSettings(_Section):
     """Seconds one completion may take before the rollout counts as truncated."""
     episode_deadline_s: Positive | None = 1800.0
     """Seconds one episode may take before it counts as truncated."""
+    step_threads: Annotated[int, Field(ge=0)] = 0
+    """Environment steps that may wait at the same time, for a grader or a retrieval server, while policies generate. 0
+    takes them one after the other, and a run repeats bit for bit."""
 
 
 class SkillSettings(_Section):

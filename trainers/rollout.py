@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from pettingzoo import AECEnv
@@ -11,6 +12,7 @@ from adapters.llm import Episode
 from mas_envs.spaces import Message
 from mas_envs.tasks import Task
 from trainers.engines.base import FinishReason
+from trainers.env_steps import EnvSteps
 from trainers.seeds import derive_seed
 
 __all__ = [
@@ -177,10 +179,13 @@ class EnvPool:
 
     Args:
         make_env: Builds one environment.
+        step_threads: Steps that may wait at the same time, for a grader or a retrieval server, while policies generate;
+            0 takes each step where its completion arrives, so that runs repeat bit for bit.
     """
 
-    def __init__(self, make_env: Callable[[], AECEnv[Any, Any, Any]]) -> None:
+    def __init__(self, make_env: Callable[[], AECEnv[Any, Any, Any]], *, step_threads: int = 0) -> None:
         self._make_env = make_env
+        self.step_threads = step_threads
         self._free: list[AECEnv[Any, Any, Any]] = []
 
     def take(self) -> AECEnv[Any, Any, Any]:
@@ -249,20 +254,30 @@ def collect_rollouts(
         episode = Episode(envs.take(), seed=derive_seed(seed, start.rollout_id), task=start.task)
         running[start.rollout_id] = _Running(start, episode)
     _submit(list(running.values()), seats, seed)
-    while running:
-        busiest = max(seats.policies.values(), key=lambda policy: policy.num_in_flight)
-        waiting: list[_Running] = []
-        for reply in busiest.poll():
-            run = running.get(reply.request_id.rpartition("/")[0])
-            if run is None:
-                continue  # a late answer to an episode that was given up
-            _take(run, reply, limits)
-            if run.episode.is_over:
-                finish(run)
-            else:
-                waiting.append(run)
-        _submit(waiting, seats, seed)
+    with EnvSteps[str](envs.step_threads) as steps:
+        while running:
+            for reply in _next_replies(seats):
+                rollout_id = reply.request_id.rpartition("/")[0]
+                if rollout_id in running:  # else a late answer to an episode that was given up
+                    steps.submit(rollout_id, partial(_take, running[rollout_id], reply, limits))
+            waiting: list[_Running] = []
+            for run in [running[rollout_id] for rollout_id in steps.finished(wait=_all_idle(seats))]:
+                if run.episode.is_over:
+                    finish(run)
+                else:
+                    waiting.append(run)
+            _submit(waiting, seats, seed)
     return [finished[rollout_id] for rollout_id in order]
+
+
+def _next_replies(seats: Seats) -> list[TurnReply]:
+    """What the policy with the most to do has answered; waits for it."""
+    busiest = max(seats.policies.values(), key=lambda policy: policy.num_in_flight)
+    return busiest.poll() if busiest.num_in_flight else []
+
+
+def _all_idle(seats: Seats) -> bool:
+    return not any(policy.num_in_flight for policy in seats.policies.values())
 
 
 def _submit(runs: Sequence[_Running], seats: Seats, seed: int) -> None:

@@ -108,7 +108,7 @@ class Trainer:
             )
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        self._envs = EnvPool(self._make_env)
+        self._envs = EnvPool(self._make_env, step_threads=settings.rollout.step_threads)
         env = self._envs.take()
         self._role_of = {agent_id: env.unwrapped.role_of(agent_id) for agent_id in env.possible_agents}
         self._policy_of = assign_agents(settings.agents, self._role_of)

@@ -1,5 +1,6 @@
 """The embedded `arithmetic` task set: seeded, in five levels, with a test split that never meets the training split."""
 
+import functools
 import hashlib
 import random
 from collections.abc import Callable
@@ -107,6 +108,13 @@ def arithmetic_tasks(
         raise TaskError(f"arithmetic size={size!r}: expected a whole number >= 1, or None for the usual size")
     if not is_whole(seed):
         raise TaskError(f"arithmetic seed={seed!r}: expected a whole number")
+    tasks = _drawn(level, split, size, seed, test_frac)
+    return TaskSet(tasks, name=f"arithmetic-{level}-{split}")
+
+
+@functools.lru_cache(maxsize=16)
+def _drawn(level: int, split: Split, size: int | None, seed: int, test_frac: float) -> tuple[Task, ...]:
+    """The problems of a set; drawn once in a process, however many environments use them."""
     wanted = size if size is not None else (4096 if split == "train" else 256)
     rng = random.Random(f"{seed}/{level}/{split}")
     problems: dict[str, int] = {}
@@ -124,8 +132,7 @@ def arithmetic_tasks(
             "lower size, or raise level or test_frac"
         )
     source = f"arithmetic-{level}"
-    tasks = [Task(f"{source}/{question}", question, str(answer), source) for question, answer in problems.items()]
-    return TaskSet(tasks, name=f"{source}-{split}")
+    return tuple(Task(f"{source}/{question}", question, str(answer), source) for question, answer in problems.items())
 
 
 def _split_of(key: str, seed: int, test_frac: float) -> Split:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+import mas_envs
 from adapters.llm import EnvironmentFailure
 from mas_envs import Task
-from tests.trainers.tiny_team import ROLES, env_pool, make_env, tiny_policy, tiny_seats
+from mas_envs.math_loop.grading import Grade
+from tests.trainers.tiny_team import ENV_KWARGS, ROLES, env_pool, make_env, tiny_policy, tiny_seats
 from trainers.rollout import (
     Deadlines,
     EnvPool,
@@ -118,16 +120,17 @@ def test_episode_over_its_deadline_is_truncated() -> None:
     assert "the episode took longer than 0.01 s" in (rollout.error or "")
 
 
+def broken_env() -> Any:
+    env = make_env()
+
+    def receive(agent_id: str, text: str) -> Any:
+        raise KeyError("forgot a case")
+
+    env.receive = receive
+    return env
+
+
 def test_broken_environment_is_named_with_agent_turn_and_task() -> None:
-    def broken_env() -> Any:
-        env = make_env()
-
-        def receive(agent_id: str, text: str) -> Any:
-            raise KeyError("forgot a case")
-
-        env.receive = receive
-        return env
-
     with pytest.raises(
         EnvironmentFailure, match=r"failed in step\(\) at turn 0, agent solver_0, task .*KeyError"
     ) as info:
@@ -177,3 +180,33 @@ def test_same_seed_gives_the_same_rollouts_in_another_thread(tiny_folder: Path) 
     thread.join()
     assert found == [play(1)]
     assert play(1) != play(2)
+
+
+def graded_by(grader: Any) -> Any:
+    return mas_envs.make("MathLoop-v0", **{**ENV_KWARGS, "grader": grader})
+
+
+def test_steps_in_threads_wait_side_by_side_and_leave_the_same_records() -> None:
+    meeting = threading.Barrier(3)
+
+    def patient(completion: str, answer: str) -> Grade:
+        meeting.wait(10.0)  # passes only when three gradings have begun
+        return Grade(correct=True, extracted=answer, status="graded")
+
+    def say(request: TurnRequest) -> str:
+        answer = request.env.unwrapped.task.answer
+        return f"\\boxed{{{answer}}}" if request.agent_id == "solver_0" else "<verify>approve</verify>"
+
+    threaded = EnvPool(lambda: graded_by(patient), step_threads=3)
+    rollouts = collect_rollouts(starts(3), threaded, seats(SpokenPolicy(say)), seed=0)
+    plain = collect_rollouts(starts(3), env_pool(), seats(SpokenPolicy(say)), seed=0)
+    assert not meeting.broken
+    assert [rollout.rollout_id for rollout in rollouts] == ["r0", "r1", "r2"]
+    assert [(r.success, r.returns, r.turns) for r in rollouts] == [(r.success, r.returns, r.turns) for r in plain]
+
+
+def test_an_environment_that_raises_in_a_thread_is_told_with_its_agent_and_turn() -> None:
+    pool = EnvPool(broken_env, step_threads=2)
+    with pytest.raises(EnvironmentFailure, match=r"failed in step\(\) at turn 0, agent solver_0, task .*KeyError"):
+        collect_rollouts(starts(2), pool, seats(SpokenPolicy(expert)), seed=0)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("env_")]
