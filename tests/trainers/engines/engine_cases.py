@@ -1,7 +1,12 @@
 """The engines that the contract test runs over: a new engine is one more entry in `CASES`."""
 
+import atexit
+import functools
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +22,7 @@ from transformers import (
 from trainers.engines.base import Completion, Engine, Request, Sampling
 from trainers.engines.scripted import ScriptedEngine
 from trainers.engines.transformers_engine import TransformersEngine
+from trainers.engines.vllm_engine import VllmEngine
 
 VOCABULARY = 40
 CONTEXT = 64
@@ -57,6 +63,8 @@ class Case:
     """The model that it samples from; None for an engine without one."""
     build_engine: Callable[[Any], Engine]
     """The engine with `EOS` and `CONTEXT` over that model."""
+    keeps_time: bool = True
+    """Whether the same calls lead to the same batches; an engine in another process starts when it hears of them."""
 
 
 def over(**options: Any) -> Callable[[Any], Engine]:
@@ -70,6 +78,32 @@ def scripted(_: Any) -> Engine:
     return ScriptedEngine(script, eos_token_ids=EOS, max_context=CONTEXT, batch_size=4)
 
 
+VLLM_PYTHON = os.environ.get("MAS_ENVS_VLLM_PYTHON")
+"""An interpreter that has vLLM; without it the cases of the vLLM engine are left out."""
+
+
+@functools.cache
+def vllm_engines() -> list[VllmEngine]:
+    """The engines that are open: starting one takes ten seconds, so that one serves many tests."""
+    return []
+
+
+def vllm(model: Any) -> Engine:
+    """A running vLLM, given the weights of this model."""
+    held = vllm_engines()
+    if held and not held[0].is_closed:
+        held[0].cancel([*held[0].in_flight])
+        while held[0].poll():
+            pass
+        held[0].sync(model.state_dict(), 0)
+        return held[0]
+    folder = Path(tempfile.mkdtemp())
+    model.save_pretrained(folder)
+    held[:] = [VllmEngine(folder, eos_token_ids=EOS, max_context=CONTEXT, vocabulary=VOCABULARY, python=VLLM_PYTHON)]
+    atexit.register(held[0].close)
+    return held[0]
+
+
 CASES = [
     Case("qwen3-fused", tiny_qwen3, over(fused=True)),
     Case("qwen3-module", tiny_qwen3, over(fused=False)),
@@ -80,6 +114,8 @@ CASES = [
     Case("qwen2-fused", tiny_qwen2, over(fused=True)),
     Case("scripted", None, scripted),
 ]
+if VLLM_PYTHON:
+    CASES.append(Case("vllm", lambda: tiny_qwen3(head_dim=32), vllm, keeps_time=False))
 MODEL_CASES = [case for case in CASES if case.build_model is not None]
 
 
