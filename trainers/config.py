@@ -15,6 +15,7 @@ __all__ = [
     "AlgorithmSettings",
     "CheckpointSettings",
     "DynamicSamplingSettings",
+    "EngineSettings",
     "EnvSettings",
     "EvaluationSettings",
     "ImportanceSettings",
@@ -78,6 +79,25 @@ class SamplingSettings(_Section):
     top_k: Annotated[int, Field(ge=0)] = 0
 
 
+class EngineSettings(_Section):
+    """What generates a policy's completions."""
+
+    kind: Literal["transformers", "vllm"] = "transformers"
+    """`transformers` computes in this process, with the weights that are trained; `vllm` in a process of its own."""
+    max_rows: Count = 256
+    """Most completions decoded at the same time."""
+    python: str | None = None
+    """Interpreter of the environment in which vLLM is installed; None is this one. For `vllm` only."""
+    options: dict[str, Any] = {}
+    """Further arguments of vLLM's `EngineArgs`, such as `{gpu_memory_utilization: 0.4}`. For `vllm` only."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> "EngineSettings":
+        if self.kind != "vllm" and (self.python is not None or self.options):
+            raise ValueError("'python' and 'options' are for kind=vllm; set kind: vllm, or remove them")
+        return self
+
+
 class LoraSettings(_Section):
     """A low-rank adapter; policies with the same `model` and an adapter share one copy of the base in memory."""
 
@@ -109,6 +129,7 @@ class PolicySettings(_Section):
     max_grad_norm: Positive | None = 1.0
     """Gradient norms above are scaled down to this; None never clips."""
     sampling: SamplingSettings = SamplingSettings()
+    engine: EngineSettings = EngineSettings()
 
 
 class KlSettings(_Section):

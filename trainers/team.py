@@ -16,7 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from adapters.llm import ChatCodec
 from trainers.config import PolicySettings, SettingsError
 from trainers.engines.base import Engine, Request, Sampling
+from trainers.engines.sync_probe import check_in_sync
 from trainers.engines.transformers_engine import TransformersEngine
+from trainers.engines.weight_copy import base_weights
 from trainers.quiet import no_progress_bars
 from trainers.rollout import TurnReply, TurnRequest
 from trainers.seeds import derive_seed
@@ -77,6 +79,11 @@ class LanguagePolicy:
     """Seconds a completion may take; None waits for ever."""
     version: int = 0
     """+1 each time new weights reach the engine."""
+    stop_ids: tuple[int, ...] = ()
+    """Token ids that end a completion."""
+    probe_tolerance: float | None = None
+    """Largest gap between the engine's and the model's logprobs after a sync, in nats; None asks nothing: the engine
+    computes with the model itself."""
     _prompts: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     @property
@@ -152,6 +159,31 @@ class LanguagePolicy:
         """Tell the engine that there are new weights."""
         self.version += 1
         self.engine.sync(self._weights(), self.version, self.adapter)
+        self.probe()
+
+    def probe(self) -> None:
+        """Make sure that an engine with weights of its own has those of the model.
+
+        Raises:
+            EngineOutOfSyncError: If it has others.
+        """
+        if self.probe_tolerance is None:
+            return
+        self.activate()
+        check_in_sync(
+            self.engine,
+            self.model,
+            self.codec.encode([{"role": "user", "content": "1 + 1 = ?"}]),
+            adapter=self.adapter,
+            tolerance=self.probe_tolerance,
+            owner=self.policy_id,
+        )
+
+    def save_base(self, folder: Path) -> None:
+        """Write the model without its adapters as an ordinary transformers folder."""
+        with no_progress_bars():
+            base = self.model.get_base_model()
+            base.save_pretrained(folder, state_dict=base_weights(self.model))
 
     def save(self, folder: Path) -> None:
         """Write the policy as an ordinary transformers folder, or as a PEFT folder when it is an adapter."""
@@ -256,13 +288,18 @@ def load_policy(  # noqa: PLR0913  # one policy in all its forms; `load_team` is
         top_p=settings.sampling.top_p,
         top_k=settings.sampling.top_k,
     )
+    stop_ids = _stop_ids(model, tokenizer)
     return LanguagePolicy(
         policy_id=policy_id,
         model=model,
         codec=ChatCodec(tokenizer),
         engine=TransformersEngine(
-            model, eos_token_ids=_stop_ids(model, tokenizer), pad_token_id=tokenizer.pad_token_id or 0
+            model,
+            eos_token_ids=stop_ids,
+            pad_token_id=tokenizer.pad_token_id or 0,
+            max_rows=settings.engine.max_rows,
         ),
+        stop_ids=stop_ids,
         sampling=sampling,
         max_prompt_tokens=min(longest, max_prompt_tokens or longest),
         adapter=policy_id if settings.lora is not None else None,

@@ -10,6 +10,7 @@ from trainers.advantages import AdvantageReport
 from trainers.batch import TrainingBatch
 from trainers.checkpoint import Checkpoint
 from trainers.config import PolicySettings, Settings
+from trainers.engine_choice import attach_engines
 from trainers.learner import Learner, PolicyUpdate
 from trainers.rollout import Seats
 from trainers.seeds import derive_seed
@@ -49,6 +50,12 @@ class TrainedTeam:
         }
         if checkpoint is not None:
             self._restore(checkpoint)
+        self._engines = attach_engines(self.policies, settings.policies)
+
+    def close(self) -> None:
+        """End the engines' processes; safe to call twice."""
+        for engine in self._engines:
+            engine.close()
 
     def seats(
         self, policy_of: Mapping[str, str], role_of: Mapping[str, str], temperature: float | None = None

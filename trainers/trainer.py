@@ -1,5 +1,6 @@
 """The trainer: collect rollouts, normalise advantages by agent, update each policy, and write it all down."""
 
+import contextlib
 import json
 import logging
 import shutil
@@ -144,18 +145,18 @@ class Trainer:
             TrainingInterrupted: After Ctrl-C.
             TrainingDiverged: If updates are not finite several times in a row.
         """
-        with self._stop:
-            self.team = self._start()
-            before = self._evaluate(self.team) if self.iteration == 0 else None
-            self._save_checkpoint(self.team)
+        with self._stop, contextlib.closing(self._start()) as team:
+            self.team = team
+            before = self._evaluate(team) if self.iteration == 0 else None
+            self._save_checkpoint(team)
             self.reporter.start("RL", self.settings.iterations, done=self.iteration)
             while self.iteration < self.settings.iterations:
-                self._train_iteration(self.team)
-                self._evaluate_when_due(self.team)
-                self._save_when_due(self.team)
+                self._train_iteration(team)
+                self._evaluate_when_due(team)
+                self._save_when_due(team)
                 self._stop_when_asked()
             self.reporter.finish()
-            after = self._evaluate(self.team) if before is None or self.settings.iterations else before
+            after = self._evaluate(team) if before is None or self.settings.iterations else before
             self._log.close()
         return RunResult(self.run_dir, before, after, write_report(self.run_dir))
 
@@ -249,9 +250,9 @@ class Trainer:
         if self._checkpoint is None:
             raise SettingsError(f"{self.run_dir} has no whole checkpoint to measure; train further first")
         noted = json.loads((self.run_dir / "models" / "starting.json").read_text(encoding="utf-8"))
-        team = TrainedTeam(self.settings, noted, self._checkpoint)
         chosen = self.held_out if tasks is None else load_tasks(tasks)
-        return self._play(team, chosen[: num_tasks or len(chosen)], n, temperature)[0]
+        with contextlib.closing(TrainedTeam(self.settings, noted, self._checkpoint)) as team:
+            return self._play(team, chosen[: num_tasks or len(chosen)], n, temperature)[0]
 
     def _play(
         self, team: TrainedTeam, tasks: TaskSet, n: int, temperature: float | None

@@ -26,12 +26,14 @@ def make_env() -> Any:
     return mas_envs.make("MathLoop-v0", **ENV_KWARGS)
 
 
-def make_tiny_folder(folder: Path) -> Path:
+SIZE = TinyModelSettings(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
+
+
+def make_tiny_folder(folder: Path, size: TinyModelSettings = SIZE) -> Path:
     """A model that has the format and a few of the sums, so that rewards differ and gradients are not zero."""
     demonstrations = collect_demonstrations(make_env(), 200, seed=0)
     texts = [message["content"] for each in demonstrations for message in each.messages]
     texts += [each.text for each in demonstrations]
-    size = TinyModelSettings(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
     make_tiny_model(texts, folder, size, seed=0)
     policy = tiny_policy(folder)
     pairs = tokenise(demonstrations, policy.codec)

@@ -78,7 +78,6 @@ class VllmEngine:
         start_s: float = 600.0,
     ) -> None:
         self._max_context, self._vocabulary = max_context, vocabulary
-        self._adapters = {name: Path(path) for name, path in (adapters or {}).items()}
         self._in_flight: dict[str, float] = {}
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._ended: list[Completion] = []
@@ -87,6 +86,9 @@ class VllmEngine:
         self._version = version
         self._tail: list[str] = []
         self._folder = Path(tempfile.mkdtemp(prefix="mas-envs-vllm-", dir="/dev/shm" if _has_shm() else None))
+        self._adapters = {
+            name: Path(shutil.copytree(path, self._folder / name)) for name, path in (adapters or {}).items()
+        }  # vLLM reads an adapter when it is first asked for
         on_gpu = _has_gpu()
         settings = {
             "model": str(model),
@@ -107,6 +109,7 @@ class VllmEngine:
             text=True,
             encoding="utf-8",
             env={**({} if on_gpu else _CPU_ENVIRONMENT), **os.environ},
+            start_new_session=True,  # Ctrl-C is the parent's to handle
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -178,8 +181,7 @@ class VllmEngine:
         if adapter is None:
             path.unlink()
             return
-        if self._adapters[adapter].parent == self._folder:
-            shutil.rmtree(self._adapters[adapter])
+        shutil.rmtree(self._adapters[adapter])
         self._adapters[adapter] = path
 
     def close(self) -> None:
