@@ -73,7 +73,7 @@ def assign_policies(
         env: The environment.
         policies: Agent id, role, or pattern such as `solver_*` -> a callable, or a `Skill` for a scripted expert.
         rng: Where the experts' dice come from.
-        leave: An agent that needs no policy.
+        leave: An agent that needs no policy, and must not be named by one.
 
     Raises:
         BadArgumentError: If a key fits no agent, a value is no policy, or an agent has neither policy nor expert.
@@ -92,6 +92,13 @@ def assign_policies(
         )
     for key, value in policies.items():
         _check_policy(key, value)
+    if leave is not None and match.key_of.get(leave) in (leave, role_of[leave]):
+        own = match.key_of[leave]
+        if own not in [key for agent_id, key in match.key_of.items() if agent_id != leave]:
+            raise BadArgumentError(
+                f"policies[{own!r}]: {leave} is the agent that is left to act; expected policies for the others: take "
+                "it out"
+            )
     team: dict[str, AgentPolicy] = {}
     for agent_id in role_of:
         if agent_id == leave:
