@@ -195,6 +195,12 @@ def test_success_that_is_not_known_yet_is_not_taken_for_a_failure_in_vector_info
     assert infos["_success"].tolist() == [True, False]
 
 
+def test_what_a_vector_notes_in_its_metadata_reaches_no_other_environment() -> None:
+    gymnasium.make_vec("mas_envs:MathSolo-v0", num_envs=1)
+    assert "autoreset_mode" not in AgentEnv.metadata
+    assert AgentEnv(mas_envs.make("MathSolo-v0")).metadata == {"render_modes": ["human", "ansi"], "render_fps": 1}
+
+
 def test_vector_of_processes_takes_text_without_shared_memory() -> None:
     envs = gymnasium.make_vec(
         "mas_envs:MathSolo-v0", num_envs=2, vectorization_mode="async", vector_kwargs={"shared_memory": False}

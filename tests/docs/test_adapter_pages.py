@@ -11,7 +11,8 @@ import gymnasium
 import pytest
 
 import mas_envs
-from tests.trainers.tiny_team import make_tiny_folder
+from trainers.config import TinyModelSettings
+from trainers.tiny_model import make_tiny_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "adapters"
 PAGES = ("gymnasium.md", "conversation-frameworks.md", "advantages-alone.md")
@@ -60,7 +61,8 @@ def unchanged_registries(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_page_of_gymnasium_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    make_tiny_folder(tmp_path / "my_model")
+    size = TinyModelSettings(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
+    make_tiny_model(["Solve 17+25.", "<verify>approve</verify>"], tmp_path / "my_model", size, seed=0)
     printed, expected = run("gymnasium.md")
     assert printed == expected
     assert len(expected) == 7

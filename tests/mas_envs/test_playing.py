@@ -12,7 +12,7 @@ from mas_envs import PlayedEpisode, PolicyError, Skill, Task, Turn, play
 from mas_envs.errors import BadArgumentError
 from mas_envs.spaces import Message
 from mas_envs.wrappers import SingleAgentView, TokenEncoding
-from tests.mas_envs.checker.good_envs import OneByOne, Review
+from tests.mas_envs.checker.good_envs import OneByOne, Review, Soliloquy
 from tests.mas_envs.wrappers.contract import APPROVE, REJECT, SOLUTION, WRONG, Echo, math_loop
 from tests.mas_envs.wrappers.contract import play as by_hand
 
@@ -60,6 +60,18 @@ def test_policy_that_changes_its_messages_changes_nothing_else() -> None:
 
     episode = play(math_loop(), {"*": scribbles}, seed=0)
     assert all("forged" not in turn.messages[0]["content"] for turn in episode.transcript)
+
+
+def test_record_keeps_what_was_shown_though_the_environment_uses_its_messages_again() -> None:
+    class Blackboard(Soliloquy):
+        board: Message = {"role": "user", "content": ""}  # noqa: RUF012  # shared on purpose
+
+        def prompt(self, agent_id: str) -> tuple[Message, ...]:
+            self.board["content"] = f"{len(self.transcript)} lines"
+            return (self.board,)
+
+    episode = play(Blackboard(), {"*": lambda messages: "line"}, max_turns=3)
+    assert [turn.messages[0]["content"] for turn in episode.transcript] == ["0 lines", "1 lines", "2 lines"]
 
 
 def test_agents_left_out_are_played_by_the_experts() -> None:
