@@ -1,13 +1,15 @@
 """Checks of the arguments that every text environment takes; each error names argument, value and expectation."""
 
 import operator
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv
 
 from mas_envs.errors import BadArgumentError
 
-__all__ = ["check_limits", "is_whole", "seeded_generator"]
+__all__ = ["check_limits", "check_speaks_text", "is_whole", "seeded_generator"]
 
 
 def seeded_generator(seed: object) -> np.random.Generator:
@@ -35,6 +37,25 @@ def check_limits(max_turns: int | None, invalid_penalty: float, max_action_chars
         raise BadArgumentError(f"max_action_chars={max_action_chars!r}: expected a whole number >= 1")
     if render_mode not in (None, "human", "ansi"):
         raise BadArgumentError(f"render_mode={render_mode!r}: expected 'human', 'ansi' or None")
+
+
+def check_speaks_text(env: AECEnv[Any, Any, Any], user: str) -> None:
+    """Refuse an environment whose agents are not shown messages, or do not say text.
+
+    Args:
+        env: The environment.
+        user: What needs the messages, for the error.
+
+    Raises:
+        BadArgumentError: Names the agent and its spaces.
+    """
+    for agent_id in env.possible_agents:
+        shown, said = env.observation_space(agent_id), env.action_space(agent_id)
+        if not (isinstance(shown, spaces.Dict) and "messages" in shown.spaces and isinstance(said, spaces.Text)):
+            raise BadArgumentError(
+                f"{user} of {env}: {agent_id} is shown {shown!r:.80} and says {said!r:.80}; expected a Dict with "
+                "'messages', and text"
+            )
 
 
 def is_whole(value: object) -> bool:

@@ -1,10 +1,12 @@
 """The `mas-envs` command: environments here; training commands come from installed packages by entry point."""
 
+import functools
 import importlib.metadata
 import json
 import sys
 import textwrap
 import warnings
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +16,12 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from mas_envs.conversation import Turn
 from mas_envs.errors import MasEnvsError
+from mas_envs.policies import PolicyError
 from mas_envs.retrieval.commands import index_app, serve
 from mas_envs.scaffold import new
+from mas_envs.spaces import Message
 
 __all__ = ["build_app", "main"]
 
@@ -88,47 +93,29 @@ def play(
 
     Example: mas-envs play MathLoop-v0 --as solver --seed 1
     """
-    import random
-
     import mas_envs
 
     env = mas_envs.make(env_id, **_arguments(settings))
     base = env.unwrapped
-    seats = {agent for agent in env.possible_agents if seat in (None, agent, base.role_of(agent))}
-    if not seats:
+    mine = [agent for agent in env.possible_agents if seat in (None, agent, base.role_of(agent))]
+    if not mine:
         raise typer.BadParameter(
             f"{seat!r} is neither an agent nor a role of {env_id}; agents are {', '.join(env.possible_agents)}",
             param_hint="--as",
         )
-    env.reset(seed=seed)
-    rng = random.Random(seed)
-    for agent in env.agent_iter():
-        observation, _, terminated, truncated, _ = env.last()
-        if terminated or truncated:
-            env.step(None)
-            continue
-        if agent in seats:
-            for message in observation["messages"]:
-                console.print(Panel(escape(message["content"]), title=f"{agent} is shown ({message['role']})"))
-            text = _read_turn(agent)
-        else:
-            text = base.scripted_action(agent, rng)
-            console.print(Panel(escape(text), title=f"{agent} (scripted)", style="dim"))
-        env.step(text)
-        turn = base.transcript[-1]
-        if not turn.valid:
-            console.print(f"[yellow]invalid:[/yellow] {escape(turn.reason or '')}", highlight=False)
-        final = {name: (env.infos[name], env._cumulative_rewards[name]) for name in env.agents}
-    success = next(iter(final.values()))[0]["success"]
-    verdict = {True: "Solved", False: "Not solved", None: "Ended without a grade"}[success]
-    table = Table(
-        "agent",
-        "reward since its last turn",
-        "terms",
-        title=f"{verdict}. The answer is {escape(_answer_text(base.task))}",
-    )
-    for name, (agent_info, reward) in final.items():
-        table.add_row(name, f"{reward:g}", ", ".join(f"{k} {v:+g}" for k, v in agent_info["reward_terms"].items()))
+    people = {agent: functools.partial(_answer_in_terminal, agent) for agent in mine}
+    try:
+        episode = mas_envs.play(env, people, seed=seed, on_turn=functools.partial(_show_turn, mine))
+    except PolicyError as error:
+        if not isinstance(error.__cause__, EOFError):
+            raise
+        errors.print(str(error.__cause__), highlight=False)
+        raise typer.Exit(1) from None
+    verdict = {True: "Solved", False: "Not solved", None: "Ended without a grade"}[episode.success]
+    table = Table("agent", "reward", "terms", title=f"{verdict}. The answer is {escape(_answer_text(base.task))}")
+    for agent, reward in episode.returns.items():
+        terms = ", ".join(f"{name} {amount:+g}" for name, amount in episode.reward_terms[agent].items())
+        table.add_row(agent, f"{reward:g}", terms)
     console.print(table)
 
 
@@ -150,18 +137,27 @@ def check(
         raise typer.Exit(1)
 
 
-def _read_turn(agent: str) -> str:
+def _answer_in_terminal(agent: str, messages: tuple[Message, ...]) -> str:
     """One completion from the terminal: lines up to an empty one or the end of input."""
+    for message in messages:
+        console.print(Panel(escape(message["content"]), title=f"{agent} is shown ({message['role']})"))
     console.print(f"[bold]{agent}[/bold], write your turn; an empty line ends it.", highlight=False)
     lines: list[str] = []
     while True:
         line = sys.stdin.readline()
         if not line.strip():
             if not line and not lines:
-                errors.print(f"The input ended before the episode did: {agent} has said nothing.", highlight=False)
-                raise typer.Exit(1)
+                raise EOFError(f"The input ended before the episode did: {agent} has said nothing.")
             return "\n".join(lines)
         lines.append(line.rstrip("\n"))
+
+
+def _show_turn(mine: Collection[str], turn: Turn) -> None:
+    """What a scripted mate said, and whether the turn was valid."""
+    if turn.agent_id not in mine:
+        console.print(Panel(escape(turn.text), title=f"{turn.agent_id} (scripted)", style="dim"))
+    if not turn.valid:
+        console.print(f"[yellow]invalid:[/yellow] {escape(turn.reason or '')}", highlight=False)
 
 
 def _answer_text(task: Any) -> str:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from gymnasium import error as gym_error
 from gymnasium.envs.registration import get_env_id, load_env_creator, parse_env_id
+from gymnasium.envs.registration import register as gym_register
+from gymnasium.envs.registration import registry as gym_registry
 from pettingzoo import AECEnv
 
 from mas_envs.errors import MasEnvsError
@@ -328,6 +330,13 @@ def _make_mirrored(env_id: str, *, max_cycles: int | None = None, **kwargs: Any)
     if max_cycles is not None:
         kwargs["max_turns"] = max_cycles
     return make(env_id, **kwargs)
+
+
+def mirror_into_gymnasium(ids: Mapping[str, EnvSpec]) -> None:
+    """Make `gymnasium.make("mas_envs:<id>")` build one agent's view; nothing is imported before it is made."""
+    for env_id in ids:
+        if env_id not in gym_registry:
+            gym_register(env_id, entry_point="adapters.gymnasium:make_agent_env", kwargs={"env_id": env_id})
 
 
 def _import_module(module: str, env_id: str) -> None:

@@ -59,6 +59,15 @@ def test_import_needs_no_network_client_and_no_environment_module() -> None:
     assert loaded.isdisjoint({"httpx", "requests", "mas_envs.math_loop.env", "mas_envs.math_loop.grading"})
 
 
+def test_advantages_alone_need_no_torch() -> None:
+    loaded = modules_after("from trainers import compute_advantages")
+    assert loaded.isdisjoint({"torch", "transformers", "ray", "mas_envs.math_loop.env"})
+
+
+def test_adapters_are_imported_one_by_one() -> None:
+    assert not {module for module in modules_after("import adapters") if module.startswith("adapters.")}
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_imports_point_one_way_and_are_absolute(path: Path) -> None:
     package = name_of(path).split("/")[0]

@@ -293,7 +293,7 @@ class Settings(_Section):
     env: EnvSettings
     policies: dict[str, PolicySettings]
     agents: dict[str, str]
-    """Agent id, pattern such as `solver_*`, or role -> policy id, in falling order of weight."""
+    """Agent id, role, or pattern such as `solver_*` -> policy id, in falling order of weight."""
     tiny_model: TinyModelSettings = TinyModelSettings()
     warm_start: WarmStartSettings | None = None
     algorithm: AlgorithmSettings = AlgorithmSettings()

@@ -1,7 +1,6 @@
 """The team: which policy speaks for which agent, and what a policy is made of."""
 
 import contextlib
-import fnmatch
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from adapters.llm import ChatCodec
+from mas_envs.agent_keys import match_keys
 from trainers.config import PolicySettings, SettingsError
 from trainers.engines.base import Engine, Request, Sampling
 from trainers.engines.sync_probe import check_in_sync
@@ -35,26 +35,22 @@ def assign_agents(agents: Mapping[str, str], role_of: Mapping[str, str]) -> dict
     {'solver_0': 'big', 'solver_1': 'small'}
 
     Args:
-        agents: Agent id, pattern such as `solver_*`, or role -> policy id, in falling order of weight.
+        agents: Agent id, role, or pattern such as `solver_*` -> policy id, in falling order of weight.
         role_of: Agent id -> role, as the environment has them.
 
     Raises:
         SettingsError: If an agent has no policy, or a key fits neither a role nor an agent.
     """
-    known = [*role_of, *role_of.values()]
-    if unknown := [key for key in agents if not fnmatch.filter(known, key)]:
+    match = match_keys(agents, role_of)
+    if match.unknown:
         raise SettingsError(
-            f"agents.{unknown[0]} is neither a role nor an agent of the environment; it has the roles "
+            f"agents.{match.unknown[0]} is neither a role nor an agent of the environment; it has the roles "
             f"{', '.join(dict.fromkeys(role_of.values()))} and the agents {', '.join(role_of)}"
         )
-    assigned = {}
     for agent_id, role in role_of.items():
-        patterns = [key for key in agents if fnmatch.fnmatchcase(agent_id, key)]
-        key = agent_id if agent_id in agents else next(iter(patterns), role)
-        if key not in agents:
+        if agent_id not in match.key_of:
             raise SettingsError(f"the agent {agent_id!r} has no policy; add 'agents.{role}: <policy>' to the settings")
-        assigned[agent_id] = agents[key]
-    return assigned
+    return {agent_id: agents[key] for agent_id, key in match.key_of.items()}
 
 
 @dataclass

@@ -1,17 +1,17 @@
 """`SingleAgentView`: one agent is left to act, its mates are played by functions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pettingzoo import AECEnv
 
 from mas_envs.errors import BadArgumentError, InvalidActionError
-from mas_envs.spaces import Message
+from mas_envs.policies import AgentPolicy, PolicyError, ask
 from mas_envs.wrappers.own_books import OwnBooks
 
 __all__ = ["Mate", "SingleAgentView"]
 
-Mate = Callable[[tuple[Message, ...]], str]
+Mate = AgentPolicy
 """From the messages an agent is shown to what it says."""
 
 
@@ -36,6 +36,7 @@ class SingleAgentView(OwnBooks):
 
     Raises:
         BadArgumentError: If an agent is unknown, has no mate, or is both left and played.
+        PolicyError: From `reset` and `step`, if a mate raises or returns no `str`; the episode is given up then.
     """
 
     simultaneous: tuple[str, ...] = ()
@@ -97,10 +98,19 @@ class SingleAgentView(OwnBooks):
                 continue
             if speaker == self.agent_selection:
                 break
-            self.env.step(self._mates[speaker](self.env.observe(speaker)["messages"]))
+            self.env.step(self._ask(speaker))
             reward += self._earned()
             self._note_state()
         return reward
+
+    def _ask(self, speaker: str) -> str:
+        """What a mate says; a mate that fails ends the episode, or else the next action would be taken for its own."""
+        turn_index = self.env.infos.get(speaker, {}).get("turn", self._num_turns)
+        try:
+            return ask(self._mates[speaker], speaker, self.env.observe(speaker)["messages"], turn_index)
+        except PolicyError:
+            self.agents = []
+            raise
 
     def _earned(self) -> float:
         return float(self.env.rewards.get(self.agent_selection, 0.0))

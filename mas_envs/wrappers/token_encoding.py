@@ -9,6 +9,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
+from mas_envs.argument_checks import check_speaks_text
 from mas_envs.errors import BadArgumentError, InvalidActionError
 from mas_envs.spaces import Message
 from mas_envs.wrappers.own_books import OwnBooks
@@ -112,7 +113,7 @@ class TokenEncoding(OwnBooks):
             if not isinstance(length, int) or length < 1:
                 raise BadArgumentError(f"{name}={length!r}: expected an integer of at least 1")
         super().__init__(env)
-        _check_spaces(env)
+        check_speaks_text(env, "TokenEncoding")
         self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
         self.max_prompt_tokens = max_prompt_tokens
         self.max_new_tokens = max_new_tokens
@@ -190,13 +191,3 @@ class TokenEncoding(OwnBooks):
         if not 0 <= token < num_ids:
             raise InvalidActionError(f"token id {token} for {agent_id}; expected 0 to {num_ids - 1}")
         return token
-
-
-def _check_spaces(env: AECEnv[str, Any, Any]) -> None:
-    for agent_id in env.possible_agents:
-        shown, said = env.observation_space(agent_id), env.action_space(agent_id)
-        if not (isinstance(shown, spaces.Dict) and "messages" in shown.spaces and isinstance(said, spaces.Text)):
-            raise BadArgumentError(
-                f"TokenEncoding of {env}: {agent_id} is shown {shown!r:.80} and says {said!r:.80}; expected a Dict "
-                "with 'messages', and text"
-            )

@@ -66,7 +66,7 @@ def test_person_plays_a_role_against_scripted_mates() -> None:
     assert shown.count("verifier_0 (scripted)") == 1
     assert "[verify]reject[/verify]" in shown
     assert "Solved. The answer is 46" in shown
-    assert re.search(r"solver_0\W+1\W+correct \+1", shown)
+    assert re.search(r"solver_0\W+0\.9\W+invalid -0\.1, correct \+1", shown)
 
 
 def test_person_plays_everybody_without_as() -> None:

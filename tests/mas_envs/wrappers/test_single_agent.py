@@ -3,6 +3,7 @@ import copy
 import pytest
 
 from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError
+from mas_envs.policies import PolicyError
 from mas_envs.spaces import Message
 from mas_envs.wrappers import SingleAgentView
 from tests.mas_envs.wrappers.contract import (
@@ -170,3 +171,13 @@ def test_mate_for_the_agent_itself_is_refused() -> None:
 def test_unknown_mate_is_named() -> None:
     with pytest.raises(BadArgumentError, match="mates has judge_0: no such agents"):
         SingleAgentView(math_loop(), "solver_0", {"judge_0": rejects, "verifier_0": rejects})
+
+
+def test_mate_that_fails_is_named_and_gives_the_episode_up() -> None:
+    view = SingleAgentView(math_loop(), "solver_0", {"verifier_0": lambda messages: None})  # type: ignore[dict-item]
+    view.reset(seed=0)
+    with pytest.raises(PolicyError, match="the policy of verifier_0 returned None of type NoneType in turn 1"):
+        view.step(WRONG)
+    with pytest.raises(EpisodeOrderError, match="after the end of the episode; call reset"):
+        view.step(SOLUTION)
+    assert [turn.text for turn in view.unwrapped.transcript] == [WRONG]
