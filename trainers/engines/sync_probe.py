@@ -63,6 +63,6 @@ def check_in_sync(
     if not gap <= tolerance:
         raise EngineOutOfSyncError(
             f"policies.{owner}: after the weight sync the engine's logprobs of a fixed prompt are off by {gap:.3g} "
-            f"nats; expected at most {tolerance:g}: the engine samples from other weights and gradients would be wrong; "
+            f"nats; expected at most {tolerance:g}: the engine samples from other weights, gradients would be wrong; "
             "use engine.kind=transformers, or a vLLM version this project was tested with"
         )
