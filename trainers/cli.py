@@ -1,7 +1,6 @@
-"""The training commands of `mas-envs`: train, eval, report."""
+"""The training commands of `mas-envs`: train, report, compare; `eval` and `export` have files of their own."""
 
 import itertools
-import json
 import os
 import webbrowser
 from pathlib import Path
@@ -11,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from mas_envs.errors import MissingExtraError
+from trainers.commands_setup import need_torch, quiet_threads
 
-__all__ = ["compare", "evaluate", "report", "train"]
+__all__ = ["compare", "report", "train"]
 
 console = Console()
 
@@ -36,8 +35,8 @@ def train(
 
     Example: mas-envs train math-tiny estimator=grpo
     """
-    _quiet_threads()
-    _need_torch()
+    quiet_threads()
+    need_torch()
     from trainers.config import SettingsError, load_settings, recipe_names
     from trainers.progress import ConsoleReporter
     from trainers.trainer import Trainer, TrainingInterrupted
@@ -62,50 +61,6 @@ def train(
     console.print(f"Report: {result.report}", highlight=False, soft_wrap=True)
     if open_report and console.is_terminal and _has_screen():
         webbrowser.open(result.report.resolve().as_uri())
-
-
-def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
-    tasks: Annotated[
-        str | None, typer.Option(help="Task set or file; the default is the run's held-out tasks.")
-    ] = None,
-    n: Annotated[int, typer.Option(min=1, help="Rollouts per task.")] = 4,
-    num_tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to use, from the start of the set.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy; the default is the run's.")] = None,
-    output: Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")] = None,
-) -> None:
-    """Measure a run's newest checkpoint: avg@k and unbiased pass@k by source, and what each agent used.
-
-    Example: mas-envs eval runs/math-tiny-1 --n 16
-    """
-    _quiet_threads()
-    _need_torch()
-    from trainers.progress import ConsoleReporter
-    from trainers.records import evaluation_record
-    from trainers.trainer import Trainer
-
-    trainer = Trainer.resume(run, reporter=ConsoleReporter(console))
-    result = trainer.measure(tasks=tasks, n=n, num_tasks=num_tasks, temperature=temperature)
-    scores = Table("source", "tasks", f"avg@{n}", "95 % interval", *(f"pass@{k}" for k in result.overall.pass_at_k))
-    for source, score in {**result.by_source, "all": result.overall}.items():
-        low, high = score.interval
-        chances = [f"{value:.1%}" for value in score.pass_at_k.values()]
-        scores.add_row(source, str(score.num_tasks), f"{score.avg_at_k:.1%}", f"{low:.1%} to {high:.1%}", *chances)
-    console.print(scores)
-    agents = Table("agent", "turns", "turns/episode", "valid", "prompt tokens", "completion tokens", "seconds")
-    for agent_id, use in result.agents.items():
-        agents.add_row(
-            agent_id,
-            str(use.turns),
-            f"{use.turns_per_episode:.2f}",
-            f"{use.valid_frac:.1%}",
-            str(use.prompt_tokens),
-            str(use.completion_tokens),
-            f"{use.seconds:.1f}",
-        )
-    console.print(agents)
-    if output is not None:
-        output.write_text(json.dumps(evaluation_record(result, trainer.iteration), indent=1), encoding="utf-8")
 
 
 def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
@@ -150,21 +105,6 @@ def _new_run_dir(recipe: str) -> Path:
     """`runs/NAME-N` with the first N that is free."""
     name = Path(recipe).stem
     return next(path for number in itertools.count(1) if not (path := Path("runs") / f"{name}-{number}").exists())
-
-
-def _quiet_threads() -> None:
-    """Before torch is imported: waiting OpenMP threads sleep, or a busy neighbour makes a step many times slower."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def _need_torch() -> None:
-    try:
-        import peft  # noqa: F401
-        import safetensors  # noqa: F401
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(f"training needs {error.name}; pip install 'mas-envs[train]'") from error
 
 
 def _has_screen() -> bool:

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainers.overrides import SettingsError, apply_override, explain
+from trainers.prices import Price
 
 __all__ = [
     "AlgorithmSettings",
@@ -23,6 +24,7 @@ __all__ = [
     "LoraSettings",
     "OverlongSettings",
     "PolicySettings",
+    "PriceSettings",
     "RolloutSettings",
     "SamplingSettings",
     "Settings",
@@ -281,6 +283,13 @@ class CheckpointSettings(_Section):
     """Also keep the policies as they were at the best evaluation, in `best/`."""
 
 
+class PriceSettings(_Section):
+    """Prices of a million tokens."""
+
+    prompt: Annotated[float, Field(ge=0.0)]
+    completion: Annotated[float, Field(ge=0.0)]
+
+
 class Settings(_Section):
     """All settings of a run."""
 
@@ -302,10 +311,17 @@ class Settings(_Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     transcripts_per_iteration: Annotated[int, Field(ge=0)] = 8
     """Rollouts of each iteration that are kept word for word."""
-    prices: dict[str, float] = {}
-    """Policy id -> price of a million tokens, for the cost in evaluations; any currency."""
+    prices: dict[str, Annotated[float, Field(ge=0.0)] | PriceSettings] = {}
+    """Agent id, role or policy id -> price of a million tokens, for the cost in evaluations; any currency."""
     token_budget: Count = 16_384
     """Tokens of one microbatch, padding included."""
+
+    def price_table(self) -> dict[str, Price]:
+        """The prices, where a single number holds for both kinds of tokens."""
+        return {
+            name: Price(price, price) if isinstance(price, float | int) else Price(price.prompt, price.completion)
+            for name, price in self.prices.items()
+        }
 
     @model_validator(mode="after")
     def _check_assignment(self) -> "Settings":

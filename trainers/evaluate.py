@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mas_envs.tasks import TaskSet
+from trainers.prices import Price, cost, price_of
 from trainers.rollout import Deadlines, EnvPool, EpisodeStart, Rollout, Seats, collect_rollouts
 
 __all__ = ["AgentUse", "Evaluation", "Score", "bootstrap_interval", "evaluate", "pass_at_k", "summarise"]
@@ -116,7 +117,7 @@ def evaluate(  # noqa: PLR0913  # what to measure, whom, how often, and two cour
     *,
     n: int,
     seed: int,
-    prices: Mapping[str, float] | None = None,
+    prices: Mapping[str, Price] | None = None,
     deadlines: Deadlines | None = None,
     on_finished: Callable[[Rollout], None] | None = None,
 ) -> tuple[Evaluation, list[Rollout]]:
@@ -128,7 +129,7 @@ def evaluate(  # noqa: PLR0913  # what to measure, whom, how often, and two cour
         seats: Who answers for which agent.
         n: Rollouts per task, >= 1.
         seed: Seed of the episodes.
-        prices: Policy id -> price of a million tokens, prompt and completion alike.
+        prices: Agent id, role or policy id -> price.
         deadlines: Limits in seconds.
         on_finished: Called with each rollout as it ends.
 
@@ -146,7 +147,7 @@ def evaluate(  # noqa: PLR0913  # what to measure, whom, how often, and two cour
 
 
 def summarise(
-    rollouts: Sequence[Rollout], *, tasks: str, n: int, prices: Mapping[str, float] | None = None
+    rollouts: Sequence[Rollout], *, tasks: str, n: int, prices: Mapping[str, Price] | None = None
 ) -> Evaluation:
     """Scores and use from rollouts that come n in a row for each task."""
     groups = [rollouts[start : start + n] for start in range(0, len(rollouts), n)]
@@ -173,14 +174,14 @@ def _score(groups: Sequence[Sequence[Rollout]], n: int) -> Score:
     )
 
 
-def _use(rollouts: Sequence[Rollout], prices: Mapping[str, float]) -> dict[str, AgentUse]:
+def _use(rollouts: Sequence[Rollout], prices: Mapping[str, Price]) -> dict[str, AgentUse]:
     agent_ids = dict.fromkeys(agent_id for rollout in rollouts for agent_id in rollout.returns)
     use = {}
     for agent_id in agent_ids:
         turns = [turn for rollout in rollouts for turn in rollout.turns if turn.agent_id == agent_id]
         prompt_tokens = sum(turn.reply.num_prompt_tokens for turn in turns)
         completion_tokens = sum(turn.reply.num_completion_tokens for turn in turns)
-        price = prices.get(turns[0].policy_id) if turns else None
+        price = price_of(prices, agent_id, turns[0].role, turns[0].policy_id) if turns else None
         use[agent_id] = AgentUse(
             turns=len(turns),
             turns_per_episode=len(turns) / len(rollouts),
@@ -188,6 +189,6 @@ def _use(rollouts: Sequence[Rollout], prices: Mapping[str, float]) -> dict[str, 
             prompt_tokens=prompt_tokens,
             completion_tokens=completion_tokens,
             seconds=sum(turn.reply.seconds for turn in turns),
-            cost=None if price is None else price * (prompt_tokens + completion_tokens) / 1e6,
+            cost=None if price is None else cost(price, prompt_tokens, completion_tokens),
         )
     return use

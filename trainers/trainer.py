@@ -160,6 +160,18 @@ class Trainer:
             self._log.close()
         return RunResult(self.run_dir, before, after, write_report(self.run_dir))
 
+    def policy_id_of(self, agent: str) -> str:
+        """The policy of an agent id, a role or itself.
+
+        Raises:
+            SettingsError: If the team has none of that name.
+        """
+        by_role = {role: self._policy_of[agent_id] for agent_id, role in self._role_of.items()}
+        known = {**{name: name for name in self.settings.policies}, **by_role, **self._policy_of}
+        if agent not in known:
+            raise SettingsError(f"{self.run_dir} has no agent {agent!r}; expected one of {', '.join(sorted(known))}")
+        return known[agent]
+
     def stop(self) -> None:
         """Ask for a stop at the end of this iteration, as the first Ctrl-C does."""
         self._stop.ask()
@@ -236,7 +248,7 @@ class Trainer:
     def measure(
         self, *, tasks: Any = None, n: int = 1, num_tasks: int | None = None, temperature: float | None = None
     ) -> Evaluation:
-        """Success of the newest checkpoint on some tasks; writes nothing into the run.
+        """Success of the newest checkpoint, or of models that are all frozen; writes nothing into the run.
 
         Args:
             tasks: What `load_tasks` takes; None is the run's held-out tasks.
@@ -247,11 +259,14 @@ class Trainer:
         Raises:
             SettingsError: If the run has no checkpoint yet.
         """
-        if self._checkpoint is None:
+        if self._checkpoint is not None:
+            folders = json.loads((self.run_dir / "models" / "starting.json").read_text(encoding="utf-8"))
+        elif all(policy.frozen for policy in self.settings.policies.values()):
+            folders = {policy_id: policy.model for policy_id, policy in self.settings.policies.items()}
+        else:
             raise SettingsError(f"{self.run_dir} has no whole checkpoint to measure; train further first")
-        noted = json.loads((self.run_dir / "models" / "starting.json").read_text(encoding="utf-8"))
         chosen = self.held_out if tasks is None else load_tasks(tasks)
-        with contextlib.closing(TrainedTeam(self.settings, noted, self._checkpoint)) as team:
+        with contextlib.closing(TrainedTeam(self.settings, folders, self._checkpoint)) as team:
             return self._play(team, chosen[: num_tasks or len(chosen)], n, temperature)[0]
 
     def _play(
@@ -264,7 +279,7 @@ class Trainer:
             team.seats(self._policy_of, self._role_of, temperature),
             n=n,
             seed=derive_seed(self.settings.seed, "evaluation"),
-            prices=self.settings.prices,
+            prices=self.settings.price_table(),
             deadlines=self._deadlines(),
             on_finished=lambda _: self.reporter.advance(),
         )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mas_envs import load_tasks
 from tests.trainers.tiny_team import env_pool, tiny_policy, tiny_seats
 from trainers.evaluate import bootstrap_interval, evaluate, pass_at_k
+from trainers.prices import Price
 
 
 @given(st.integers(1, 7), st.data())
@@ -47,7 +48,7 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 def test_evaluation_plays_each_task_n_times_and_counts_use(tiny_folder: object) -> None:
     policy = tiny_policy(tiny_folder)  # type: ignore[arg-type]
     tasks = load_tasks({"name": "arithmetic", "level": 1})[:5]
-    result, rollouts = evaluate(tasks, env_pool(), tiny_seats(policy), n=3, seed=1, prices={"team": 2.0})
+    result, rollouts = evaluate(tasks, env_pool(), tiny_seats(policy), n=3, seed=1, prices={"team": Price(2.0, 2.0)})
     assert [rollout.task_id for rollout in rollouts] == [task.id for task in tasks for _ in range(3)]
     assert set(result.overall.pass_at_k) == {1, 2, 3}
     assert result.overall.num_tasks == 5

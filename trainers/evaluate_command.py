@@ -1,0 +1,162 @@
+"""`mas-envs eval`: runs and models, side by side on the same tasks."""
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from trainers.commands_setup import need_torch, quiet_threads
+
+__all__ = ["evaluate"]
+
+console = Console()
+
+
+def evaluate(  # noqa: PLR0913  # one argument an option
+    targets: Annotated[
+        list[str], typer.Argument(help="Run directories, model folders or hub names.", metavar="RUN|MODEL...")
+    ],
+    tasks: Annotated[
+        str | None, typer.Option(help="Task set or file; the default is each run's held-out tasks.")
+    ] = None,
+    n: Annotated[int, typer.Option(min=1, help="Rollouts per task.")] = 4,
+    num_tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to use, from the start of the set.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy; the default is the run's.")] = None,
+    env: Annotated[str, typer.Option(help="Environment that a plain model plays, in every seat.")] = "MathLoop-v0",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens a plain model may write in a turn.")] = 1024,
+    prices: Annotated[
+        Path | None,
+        typer.Option(help="YAML: agent, role or policy -> price of a million tokens, or {prompt:, completion:}."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
+) -> None:
+    """Measure teams: avg@k and unbiased pass@k by source, and what each agent used. A run plays its newest checkpoint.
+
+    Example: mas-envs eval runs/math-tiny-1 runs/math-tiny-2 --n 16 --prices prices.yaml
+    """
+    quiet_threads()
+    need_torch()
+    from trainers.config import SettingsError
+    from trainers.records import evaluation_record
+    from trainers.trainer import Trainer
+
+    table = _read_prices(prices)
+    results: dict[str, Any] = {}
+    records = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for target in dict.fromkeys(targets):
+            trainer: Trainer = _trainer(target, Path(scratch), env=env, max_tokens=max_tokens, prices=table)
+            try:
+                results[target] = trainer.measure(tasks=tasks, n=n, num_tasks=num_tasks, temperature=temperature)
+            except SettingsError as error:
+                if Path(target).exists():
+                    raise
+                raise SettingsError(f"{target} holds no run, and no model of that name can be had: {error}") from error
+            records.append({"target": target, **evaluation_record(results[target], trainer.iteration)})
+    _show_scores(results, n)
+    _show_agents(results)
+    if output is not None:
+        written = records[0] if len(records) == 1 else records
+        output.write_text(json.dumps(written, indent=1), encoding="utf-8")
+
+
+def _trainer(
+    target: str, scratch: Path, *, env: str, max_tokens: int, prices: Mapping[str, Any] | None
+) -> Any:  # Any: the class is imported late
+    """The trainer of a run, or one that lets a plain model play every agent."""
+    from trainers.config import SettingsError, parse_settings
+    from trainers.progress import ConsoleReporter
+    from trainers.trainer import Trainer
+
+    reporter = ConsoleReporter(console)
+    if (Path(target) / "settings.yaml").is_file():
+        trainer = Trainer.resume(target, reporter=reporter)
+        if prices is not None:
+            trainer.settings = parse_settings({**trainer.settings.model_dump(), "prices": prices})
+        return trainer
+    if Path(target).is_dir() and not any((Path(target) / name).is_file() for name in _MODEL_FILES):
+        raise SettingsError(f"{target} holds no run (no settings.yaml) and no model (no config.json); check the path")
+    import mas_envs
+
+    with contextlib.closing(mas_envs.make(env)) as made:
+        roles = {made.unwrapped.role_of(agent_id) for agent_id in made.possible_agents}
+    policy = {"model": target, "frozen": True, "sampling": {"max_tokens": max_tokens}}
+    settings = {
+        "name": target,
+        "iterations": 0,
+        "env": {"id": env},
+        "policies": {"model": policy},
+        "agents": dict.fromkeys(sorted(roles), "model"),
+        "prices": prices or {},
+    }
+    return Trainer(parse_settings(settings), scratch / str(len(list(scratch.iterdir()))), reporter=reporter)
+
+
+_MODEL_FILES = ("config.json", "adapter_config.json")
+
+
+def _read_prices(path: Path | None) -> Mapping[str, Any] | None:
+    from trainers.config import SettingsError
+
+    if path is None:
+        return None
+    try:
+        table = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(
+            f"--prices {path}: cannot be read ({error}); expected YAML such as `solver: 0.5`"
+        ) from error
+    if not isinstance(table, dict):
+        raise SettingsError(f"--prices {path}: holds {type(table).__name__}; expected names with prices")
+    return table
+
+
+def _show_scores(results: Mapping[str, Any], n: int) -> None:
+    ks = list(dict.fromkeys(k for result in results.values() for k in result.overall.pass_at_k))
+    named = ["team"] if len(results) > 1 else []
+    scores = Table(*named, "source", "tasks", f"avg@{n}", "95 % interval", *(f"pass@{k}" for k in ks))
+    for target, result in results.items():
+        for source, score in {**result.by_source, "all": result.overall}.items():
+            low, high = score.interval
+            chances = [f"{value:.1%}" for value in score.pass_at_k.values()]
+            shown = [escape(target)] if named else []
+            interval = f"{low:.1%} to {high:.1%}"
+            scores.add_row(*shown, source, str(score.num_tasks), f"{score.avg_at_k:.1%}", interval, *chances)
+    console.print(scores)
+
+
+def _show_agents(results: Mapping[str, Any]) -> None:
+    named = ["team"] if len(results) > 1 else []
+    priced = any(use.cost is not None for result in results.values() for use in result.agents.values())
+    columns: Sequence[str] = (
+        "agent",
+        "turns",
+        "turns/episode",
+        "valid",
+        "prompt tokens",
+        "completion tokens",
+        "seconds",
+    )
+    agents = Table(*named, *columns, *(["cost"] if priced else []))
+    for target, result in results.items():
+        for agent_id, use in result.agents.items():
+            agents.add_row(
+                *([escape(target)] if named else []),
+                agent_id,
+                str(use.turns),
+                f"{use.turns_per_episode:.2f}",
+                f"{use.valid_frac:.1%}",
+                str(use.prompt_tokens),
+                str(use.completion_tokens),
+                f"{use.seconds:.1f}",
+                *([("" if use.cost is None else f"{use.cost:.6g}")] if priced else []),
+            )
+    console.print(agents)
