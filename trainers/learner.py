@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from trainers.minibatch import Share, WeightedRow, backward, row_logprobs
 __all__ = ["SPIKE_NORM", "AgentUpdate", "Learner", "PolicyUpdate"]
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 SPIKE_NORM = 5.0
 """Updates with a larger gradient norm are counted. A fixed threshold: a running median hides lasting inflation."""
@@ -195,24 +197,28 @@ class Learner:
         self._step(total, loss, report)
 
     def _gradient(self, items: Sequence[WeightedRow]) -> Share:
-        """The gradient of one agent's rows; when memory runs out, again from the start in smaller pieces."""
-        while True:
+        """The gradient of one agent's rows."""
+
+        def attempt() -> Share:
             self.optimizer.zero_grad(set_to_none=True)
+            return backward(
+                self.model, items, self._algorithm, token_budget=self.token_budget, temperature=self._temperature
+            )
+
+        return self._within_memory(attempt, [item.row for item in items])
+
+    def _within_memory(self, attempt: Callable[[], Result], rows: Sequence[TrainingRow]) -> Result:
+        """The result of `attempt`; when memory runs out, again from the start in smaller pieces."""
+        while True:
             try:
-                return backward(
-                    self.model,
-                    items,
-                    self._algorithm,
-                    token_budget=self.token_budget,
-                    temperature=self._temperature,
-                )
+                return attempt()
             except (torch.OutOfMemoryError, MemoryError):
-                if self.token_budget <= max(len(i.row.prompt_ids) + len(i.row.completion_ids) for i in items):
+                if self.token_budget <= max(len(row.prompt_ids) + len(row.completion_ids) for row in rows):
                     raise
-                self.token_budget //= 2
-                logger.warning(
-                    "out of memory: going on with token_budget=%s; set it to that to avoid this", self.token_budget
-                )
+            self.token_budget //= 2
+            logger.warning(
+                "out of memory: going on with token_budget=%s; set it to that to avoid this", self.token_budget
+            )
 
     def _step(self, gradients: list[Tensor], loss: float, report: PolicyUpdate) -> None:
         norm = _norm(gradients)
@@ -232,7 +238,10 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _logprobs(self, model: Any, rows: Sequence[TrainingRow]) -> list[Tensor]:
-        return row_logprobs(model, rows, token_budget=self.token_budget, temperature=self._temperature)
+        def attempt() -> list[Tensor]:
+            return row_logprobs(model, rows, token_budget=self.token_budget, temperature=self._temperature)
+
+        return self._within_memory(attempt, rows)
 
     def _gradients(self) -> list[Tensor]:
         return [

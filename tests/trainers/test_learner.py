@@ -117,6 +117,48 @@ def test_update_with_a_number_that_is_not_finite_is_skipped(
     assert torch.equal(weights(model), weights(policy.model))
 
 
+class Memory:
+    """Lets a model fail as CUDA does when a forward pass has more tokens than `limit`."""
+
+    def __init__(self, model: Any, limit: int) -> None:
+        self.largest, self.num_failures = 0, 0
+        self._limit = limit
+        model.get_decoder().register_forward_pre_hook(self._check, with_kwargs=True)
+
+    def _check(self, module: Any, arguments: Any, keywords: dict[str, torch.Tensor]) -> None:
+        tokens = keywords["input_ids"].numel()
+        if tokens > self._limit:
+            self.num_failures += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        self.largest = max(self.largest, tokens)
+
+
+@pytest.mark.parametrize("num_updates", [1, 2], ids=["gradient", "old-logprobs"])
+def test_memory_that_runs_out_halves_the_microbatch_and_changes_no_weight(
+    policy: LanguagePolicy, rows: tuple[TrainingRow, ...], caplog: pytest.LogCaptureFixture, num_updates: int
+) -> None:
+    roomy, tight = copy.deepcopy(policy.model), copy.deepcopy(policy.model)
+    algorithm = AlgorithmSettings(num_updates=num_updates)
+    learner(roomy, algorithm=algorithm, lr=1e-3).update(rows, advantages_of(rows), seed=1)
+    memory = Memory(tight, limit=60)
+    trained = learner(tight, token_budget=120, algorithm=algorithm, lr=1e-3)
+    trained.update(rows, advantages_of(rows), seed=1)
+    assert (trained.token_budget, memory.num_failures) == (60, 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "out of memory: going on with token_budget=60; set it to that to avoid this"
+    ]
+    torch.testing.assert_close(weights(tight), weights(roomy), atol=1e-6, rtol=0.0)
+    trained.update(rows, advantages_of(rows), seed=2)
+    assert memory.num_failures == 1
+
+
+def test_a_single_row_that_does_not_fit_is_an_error(policy: LanguagePolicy, rows: tuple[TrainingRow, ...]) -> None:
+    model = copy.deepcopy(policy.model)
+    Memory(model, limit=3)
+    with pytest.raises(torch.OutOfMemoryError):
+        learner(model).update(rows, advantages_of(rows), seed=1)
+
+
 def test_no_rows_and_no_advantages_are_survived(policy: LanguagePolicy, rows: tuple[TrainingRow, ...]) -> None:
     model = copy.deepcopy(policy.model)
     assert learner(model).update([], np.zeros(0), seed=1).grad_norms == []
