@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainers.returns import overlong_penalty
+from trainers.reward_terms import RewardTerm
 from trainers.rollout import Rollout, TurnRecord
 
 __all__ = ["Overlong", "TrainingBatch", "TrainingRow", "is_trainable", "training_batch", "turn_rewards"]
@@ -91,7 +92,12 @@ def term_weight(weights: Weights, turn: TurnRecord, term: str) -> float:
 
 
 def turn_rewards(
-    turns: Sequence[TurnRecord], *, weights: Weights, discount: float = 1.0, overlong: Overlong | None = None
+    turns: Sequence[TurnRecord],
+    *,
+    weights: Weights,
+    discount: float = 1.0,
+    overlong: Overlong | None = None,
+    terms: Mapping[str, RewardTerm] | None = None,
 ) -> list[float]:
     """The reward each turn of one episode is trained on: its own terms and the agent's later ones.
 
@@ -106,6 +112,7 @@ def turn_rewards(
         weights: Reward term -> weight, for all agents or for one role or agent; 1 where none is given.
         discount: Weight of a reward one turn later of the same agent, in [0, 1].
         overlong: Penalty on completions that nearly use up their tokens; None charges none.
+        terms: Further terms by name; each counts for its turn alone.
     """
     later: dict[str, float] = {}
     rewards: list[float] = []
@@ -114,6 +121,7 @@ def turn_rewards(
         own = sum(amount for term, amount in weighted.items() if term in OWN_TURN_TERMS)
         if overlong is not None:
             own += overlong.reward(turn)
+        own += sum(term_weight(weights, turn, name) * term(turn) for name, term in (terms or {}).items())
         shared = sum(amount for term, amount in weighted.items() if term not in OWN_TURN_TERMS)
         later[turn.agent_id] = shared + discount * later.get(turn.agent_id, 0.0)
         rewards.append(later[turn.agent_id] + own)
@@ -127,6 +135,7 @@ def training_batch(
     weights: Weights,
     discount: float = 1.0,
     overlong: Overlong | None = None,
+    terms: Mapping[str, RewardTerm] | None = None,
 ) -> TrainingBatch:
     """The rows of trainable rollouts; turns of frozen policies give rewards but no rows, empty completions none.
 
@@ -136,6 +145,7 @@ def training_batch(
         weights: See `turn_rewards`, as for the next two.
         discount: Weight of a reward one turn later.
         overlong: Penalty on long completions.
+        terms: Further reward terms by name.
     """
     rows: list[TrainingRow] = []
     rewards: list[float] = []
@@ -143,7 +153,7 @@ def training_batch(
     places: dict[tuple[str, int], int] = {}
     for rollout in filter(is_trainable, rollouts):
         own_turns: dict[str, int] = {}
-        earned = turn_rewards(rollout.turns, weights=weights, discount=discount, overlong=overlong)
+        earned = turn_rewards(rollout.turns, weights=weights, discount=discount, overlong=overlong, terms=terms)
         for position, (turn, reward) in enumerate(zip(rollout.turns, earned, strict=True)):
             own_index = own_turns[turn.agent_id] = own_turns.get(turn.agent_id, -1) + 1
             if turn.policy_id not in trained_policies or not turn.reply.completion_ids:

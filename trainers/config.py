@@ -199,6 +199,8 @@ class AlgorithmSettings(_Section):
     """Optimizer steps per iteration: the batch is cut into this many minibatches."""
     discount: Share = 1.0
     """Weight of a reward one turn later of the same agent."""
+    reward_terms: list[str] = []
+    """Registered terms that are added to what the environment gives; see `trainers.reward_terms`."""
     reward_weights: dict[str, float | dict[str, float]] = {}
     """Weight of a reward term by name, `{invalid: 2.0}`, or for one role or agent, `{verifier: {verdict: 0.5}}`; 1
     where none is given."""

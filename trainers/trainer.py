@@ -6,7 +6,6 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ import yaml
 from pettingzoo import AECEnv
 
 import mas_envs
-from mas_envs.errors import MasEnvsError
 from mas_envs.tasks import TaskSet, load_tasks
 from trainers.advantages import AdvantageReport, advantage_report
 from trainers.alarms import Alarms
+from trainers.algorithm_names import check_names
 from trainers.bad_batches import write_batch
 from trainers.batch import Overlong, TrainingBatch, training_batch
 from trainers.checkpoint import latest_checkpoint, write_checkpoint
@@ -31,7 +30,9 @@ from trainers.metrics import RunLog, rollout_record
 from trainers.progress import Reporter, SilentReporter
 from trainers.records import evaluation_record, iteration_record
 from trainers.report import write_report
+from trainers.reward_terms import REWARD_TERMS
 from trainers.rollout import Deadlines, EnvPool, Rollout, collect_rollouts
+from trainers.run_events import Callback, RunResult, TrainingDiverged, TrainingInterrupted
 from trainers.seeds import derive_seed
 from trainers.starting_models import StartingModels
 from trainers.task_order import TaskOrder
@@ -41,38 +42,6 @@ from trainers.trained_team import TrainedTeam
 __all__ = ["Callback", "RunResult", "Trainer", "TrainingDiverged", "TrainingInterrupted"]
 
 logger = logging.getLogger(__name__)
-
-
-class TrainingInterrupted(MasEnvsError, KeyboardInterrupt):
-    """Training was stopped from outside; the message says how to go on."""
-
-
-class TrainingDiverged(MasEnvsError, ArithmeticError):
-    """Updates were not finite several times in a row; the message says where the batches are and what to try."""
-
-
-class Callback:
-    """Something to be told about a run; override what you need."""
-
-    def on_iteration(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
-        """An iteration has ended; `record` is its line of `metrics.jsonl`."""
-
-    def on_evaluation(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
-        """An evaluation has ended."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a finished run leaves."""
-
-    run_dir: Path
-    """The run directory."""
-    before: Evaluation | None
-    """Held-out success before RL; None when the run was resumed."""
-    after: Evaluation
-    """Held-out success at the end."""
-    report: Path
-    """The report page."""
 
 
 class Trainer:
@@ -107,6 +76,7 @@ class Trainer:
                 f"{self.run_dir} already holds a run; go on with it by `mas-envs train --resume {self.run_dir}`, or "
                 "choose another run directory"
             )
+        check_names(settings.algorithm)
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self._envs = EnvPool(self._make_env, step_threads=settings.rollout.step_threads)
@@ -223,6 +193,7 @@ class Trainer:
             weights=algorithm.reward_weights,
             discount=algorithm.discount,
             overlong=Overlong(limits, overlong.buffer, overlong.weight) if overlong.buffer else None,
+            terms={name: REWARD_TERMS[name] for name in algorithm.reward_terms},
         )
 
     def _advantages(self, batch: TrainingBatch) -> AdvantageReport:

@@ -67,3 +67,13 @@ def test_rollouts_that_failed_around_the_team_are_not_learnt_from(
     status: Status, error: str | None, expected: bool
 ) -> None:
     assert is_trainable(rollout(turn("solver_0", {}), status=status, error=error)) is expected
+
+
+def test_a_registered_term_counts_for_its_turn_alone_and_has_a_weight() -> None:
+    turns = [turn("solver_0", {"correct": 1.0}), turn("solver_0", {}, tokens=(1, 2, 3)), turn("verifier_0", {})]
+    terms = {"length": lambda turn: float(len(turn.reply.completion_ids))}
+    plain = turn_rewards(turns, weights={})
+    added = turn_rewards(turns, weights={"solver": {"length": 0.5}}, terms=terms)
+    lengths = [len(each.reply.completion_ids) for each in turns]
+    weights = [0.5, 0.5, 1.0]
+    assert added == [before + weight * n for before, weight, n in zip(plain, weights, lengths, strict=True)]

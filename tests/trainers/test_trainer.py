@@ -213,6 +213,21 @@ def test_wrong_assignment_fails_before_any_model_loads(tmp_path: Path, changes: 
         Trainer(tiny_settings("/no/such/model", **changes), tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ({"estimator": "drmass"}, "algorithm.estimator: .*'drmass'.*did you mean 'drmas'"),
+        ({"loss": "pppo"}, "algorithm.loss: .*'pppo'.*did you mean 'ppo'"),
+        ({"reward_terms": ["brevity"]}, "algorithm.reward_terms: .*'brevity'"),
+    ],
+)
+def test_a_name_that_is_not_registered_is_refused_before_any_model_loads(
+    tmp_path: Path, name: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Trainer(tiny_settings("no-such-model", algorithm=name), tmp_path / "run")
+
+
 def test_missing_model_is_named_with_its_setting(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"policies.solver.model='/no/such/model' cannot be loaded"):
         Trainer(tiny_settings("/no/such/model"), tmp_path / "run").train()
