@@ -9,7 +9,7 @@ __all__ = ["Alarms"]
 _WINDOW = 5
 """Iterations that are looked at together, so that one odd batch raises nothing."""
 _COLLAPSE_FRAC = 0.5
-_MIN_PEAK = 0.2
+_MIN_PEAK = 0.1
 _NO_ENTROPY = 0.02
 _NO_SIGNAL_FRAC = 0.95
 _MIN_VALID_FRAC = 0.5
@@ -48,14 +48,16 @@ class Alarms:
     def _of_team(self, record: Mapping[str, Any]) -> list[dict[str, str]]:
         found = []
         successes = [past["success"] for past in self._history]
-        means = [_mean(successes[end - _WINDOW : end]) for end in range(_WINDOW, len(successes) + 1)]
-        if means and max(means) > _MIN_PEAK and means[-1] < _COLLAPSE_FRAC * max(means):
+        numbers = [past.get("iteration", index) for index, past in enumerate(self._history, start=1)]
+        means = [_mean(successes[max(0, end - _WINDOW) : end]) for end in range(1, len(successes) + 1)]
+        if len(means) >= _WINDOW and max(means) > _MIN_PEAK and means[-1] < _COLLAPSE_FRAC * max(means):
             found.append(
                 _alarm(
                     "team",
                     "reward_collapse",
-                    f"success has fallen to {means[-1]:.0%} from {max(means):.0%}; look at "
-                    "the gradient norms before the fall, and go back to the best checkpoint with a smaller lr",
+                    f"success has fallen to {means[-1]:.0%} from {max(means):.0%} in iteration "
+                    f"{numbers[means.index(max(means))]}: an update since did harm; lower lr or set max_grad_norm, "
+                    "and go on from the best checkpoint",
                 )
             )
         if record["lost_rollouts"]:
@@ -112,14 +114,7 @@ class Alarms:
             )
         valid = _numbers(recent, "valid_frac")
         if len(valid) == _WINDOW and _mean(valid) < _MIN_VALID_FRAC:
-            found.append(
-                _alarm(
-                    agent_id,
-                    "invalid_actions",
-                    f"only {_mean(valid):.0%} of the actions have the right format; "
-                    "look at the transcripts, raise max_tokens or the format penalty",
-                )
-            )
+            found.append(_alarm(agent_id, "invalid_actions", self._about_format(agent_id, _mean(valid))))
         zeros = _numbers(recent, "zero_advantage_frac")
         if len(zeros) == _WINDOW and _mean(zeros) > _NO_SIGNAL_FRAC:
             found.append(
@@ -131,6 +126,20 @@ class Alarms:
                 )
             )
         return found
+
+    def _about_format(self, agent_id: str, now: float) -> str:
+        """Why the format is wrong: it was never right, or an update broke it."""
+        low = f"only {now:.0%} of the actions have the right format"
+        shares = [(n, past["agents"].get(agent_id, {})) for n, past in enumerate(self._history, start=1)]
+        good = [(n, agent["valid_frac"]) for n, agent in shares if (agent.get("valid_frac") or 0.0) > _MIN_VALID_FRAC]
+        if not good:
+            return f"{low}; look at the transcripts: raise max_tokens or the format penalty, or warm-start it longer"
+        last, share = good[-1]
+        number = self._history[last - 1].get("iteration", last)
+        return (
+            f"{low}, {share:.0%} had it in iteration {number}: an update since broke the agent; lower the lr of its "
+            "policy, set max_grad_norm, and go on from the best checkpoint"
+        )
 
 
 def _alarm(agent_id: str, name: str, message: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`MathLoop-v0`, the solver-verifier loop on math problems, and `MathSolo-v0`, its single-agent baseline."""
+"""`MathLoop-v0`, the solver-verifier loop on math problems; `MathRefine-v0` and the single-agent `MathSolo-v0`."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -9,18 +9,18 @@ from mas_envs.conversation import ConversationEnv, Outcome, Skill, Turn
 from mas_envs.errors import BadArgumentError, MasEnvsError
 from mas_envs.math_loop.experts import scripted_solution, scripted_verdict
 from mas_envs.math_loop.grading import Grade, grade
-from mas_envs.math_loop.prompts import STYLES, PromptStyle, Said, solver_prompt, verifier_prompt
+from mas_envs.math_loop.prompts import STYLES, PromptStyle, Said, prompt_of
 from mas_envs.spaces import Message
 from mas_envs.tasks import Task, TaskSource
 
-__all__ = ["Grader", "MathLoopEnv", "MathSoloEnv", "RewardFunction"]
+__all__ = ["Grader", "MathLoopEnv", "MathRefineEnv", "MathSoloEnv", "RewardFunction"]
 
 Grader = Callable[[str, str], Grade]
 """From a completion and the ground truth to a grade."""
 RewardFunction = Callable[[Task, Sequence[Turn], Grade], Mapping[str, float]]
 """From the task, the transcript and the grade of the last solution to a reward for each agent."""
 
-SOLVER, VERIFIER = "solver_0", "verifier_0"
+SOLVER, VERIFIER, REFINER = "solver_0", "verifier_0", "refiner_0"
 
 
 class MathLoopEnv(ConversationEnv):
@@ -36,7 +36,7 @@ class MathLoopEnv(ConversationEnv):
     Args:
         tasks: Math problems; the default is the embedded arithmetic.
         max_loops: Most solver turns; the verifier has one less.
-        reward: `team` pays 1 for a right final answer to every agent; `role` pays it to the solver, and pays the
+        reward: `team` pays 1 for a right final answer to every agent; `role` pays it to who solves, and pays the
             verifier 1 for each verdict that agrees with the grade of the solution it judged; or a function.
         invalid_penalty: Charged for each action with a broken format.
         unknown_verdict: What a verdict that cannot be read means: `reject`, or `approve` as in the published code,
@@ -49,6 +49,8 @@ class MathLoopEnv(ConversationEnv):
 
     name: ClassVar[str] = "math_loop_v0"
     roles: ClassVar[Mapping[str, int]] = {"solver": 1, "verifier": 1}
+    solvers: ClassVar[Sequence[str]] = (SOLVER,)
+    """Who answers: the first in the first round, the last in all later ones."""
 
     def __init__(  # noqa: PLR0913  # the settings of an experiment, all keyword-only
         self,
@@ -95,27 +97,26 @@ class MathLoopEnv(ConversationEnv):
 
     def prompt(self, agent_id: str) -> Sequence[Message]:
         """The problem and everything said so far, in the words of the agent's role."""
-        build = solver_prompt if self.role_of(agent_id) == "solver" else verifier_prompt
-        return build(self.task.question, self._said, self.prompt_style)
+        return prompt_of(self.role_of(agent_id), self.task.question, self._said, self.prompt_style)
 
     def receive(self, agent_id: str, text: str) -> Outcome:
         """A solution goes to the verifier, or to the grader when it is the last; a verdict to the solver."""
-        if agent_id == SOLVER:
+        if agent_id in self.solvers:
             parsed = parse_boxed(text)
             self._said.append(Said(agent_id, text, parsed.content))
-            loops = sum(said.agent_id == SOLVER for said in self._said)
+            loops = sum(said.agent_id in self.solvers for said in self._said)
             return self._final(parsed, {}) if loops >= self.max_loops else _pass_on(VERIFIER, parsed)
         parsed = parse_verdict(text, "verify", ("approve", "reject"))
         self._said.append(Said(agent_id, text, parsed.content))
         verdict_pay, error = self._verdict_pay(parsed)
         if self._approves(parsed, text):
             return self._final(parsed, verdict_pay)
-        return _pass_on(SOLVER, parsed, verdict_pay, error)
+        return _pass_on(self.solvers[-1], parsed, verdict_pay, error)
 
     def scripted_action(self, agent_id: str, rng: random.Random, skill: Skill | None = None) -> str:
         """The expert solver knows the answer; the expert verifier compares with it."""
         skill, answer = skill or Skill(), _answers(self.task)[0]
-        if self.role_of(agent_id) == "solver":
+        if agent_id in self.solvers:
             return scripted_solution(answer, rng, skill, self.prompt_style)
         is_right = self._grade_last_solution().correct
         return scripted_verdict(answer, self._said, is_right, rng, skill, self.prompt_style)
@@ -152,7 +153,7 @@ class MathLoopEnv(ConversationEnv):
                     f"the reward function of {self.name} returned {paid!r:.80}; expected a mapping from agent ids"
                 )
             return list(paid.items())
-        payees = self.possible_agents if self.reward == "team" else [SOLVER]
+        payees = self.possible_agents if self.reward == "team" else self.solvers
         return [(agent_id, float(result.correct)) for agent_id in payees]
 
     def _verdict_pay(self, verdict: Parsed) -> tuple[Mapping[str, Mapping[str, float]], str | None]:
@@ -166,7 +167,7 @@ class MathLoopEnv(ConversationEnv):
         return {VERIFIER: {"verdict": float(agrees)}}, None
 
     def _grade_last_solution(self) -> Grade:
-        text = next((said.text for said in reversed(self._said) if said.agent_id == SOLVER), "")
+        text = next((said.text for said in reversed(self._said) if said.agent_id in self.solvers), "")
         grades = []
         for answer in _answers(self.task):
             result = self._grade(text, answer)
@@ -174,6 +175,20 @@ class MathLoopEnv(ConversationEnv):
                 return result
             grades.append(result)
         return next((result for result in grades if _grading_error(result)), grades[0])
+
+
+class MathRefineEnv(MathLoopEnv):
+    r"""The solver-verifier loop in which a third agent, the refiner, answers after a rejection.
+
+    The refiner is called only when the solver has failed and the verifier has seen it: a rare agent whose rewards lie
+    far from the team's, the case in which agent-wise normalisation matters (arXiv 2602.08847, section 4).
+
+    Args: as `MathLoopEnv`.
+    """
+
+    name: ClassVar[str] = "math_refine_v0"
+    roles: ClassVar[Mapping[str, int]] = {"solver": 1, "verifier": 1, "refiner": 1}
+    solvers: ClassVar[Sequence[str]] = (SOLVER, REFINER)
 
 
 class MathSoloEnv(MathLoopEnv):

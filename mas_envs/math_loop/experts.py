@@ -29,7 +29,7 @@ def scripted_verdict(
     A verifier can only be learnt by a small model if it works the answer out before it judges, so the short style
     writes its own answer first and then one `=` or `-` for each character.
     """
-    proposed = next((turn.content for turn in reversed(said) if turn.agent_id.startswith("solver")), None) or "?"
+    proposed = next((turn.content for turn in reversed(said) if not turn.agent_id.startswith("verifier")), None) or "?"
     verdict = "approve" if is_right == (rng.random() < skill.accuracy) else "reject"
     if style == "short":
         text = f"{answer}{_marks(answer, proposed)}<verify>{verdict}</verify>"

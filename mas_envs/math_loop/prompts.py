@@ -1,4 +1,4 @@
-"""What solver and verifier are shown: the `full` style for instructed models, the `short` one for tiny models."""
+"""What solver, verifier and refiner are shown: the `full` style for instructed models, `short` for tiny ones."""
 
 import functools
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from typing import Literal
 from mas_envs.actions import PROTOCOL_TAGS, defuse
 from mas_envs.spaces import Message
 
-__all__ = ["STYLES", "PromptStyle", "Said", "solver_prompt", "verifier_prompt"]
+__all__ = ["STYLES", "PromptStyle", "Said", "prompt_of", "refiner_prompt", "solver_prompt", "verifier_prompt"]
 
 PromptStyle = Literal["full", "short"]
 STYLES: tuple[PromptStyle, ...] = ("full", "short")
 
-_TAGS = (*PROTOCOL_TAGS, "problem", "solver_0", "verifier_0")
+_TAGS = (*PROTOCOL_TAGS, "problem", "solver_0", "verifier_0", "refiner_0")
 
 _SOLVER = (
     "You are the solver in a team of a solver and a verifier. Work out the problem below step by step, and end with "
@@ -23,6 +23,11 @@ _HISTORY = "\n\nWhat the team has said so far, oldest first:\n"
 _SOLVER_AGAIN = (
     "\n\nThe verifier did not approve. Find what is wrong, then write the whole solution anew and end with the final "
     "answer alone in \\boxed{}."
+)
+_REFINER = (
+    "You are the refiner in a team of a solver, a verifier and a refiner. The verifier did not approve the solution of "
+    "the problem below. Find what is wrong, then write the whole solution anew and end with the final answer alone in "
+    "\\boxed{{}}.\n\n<problem>\n{question}\n</problem>"
 )
 _VERIFIER = (
     "You are the verifier in a team of a solver and a verifier. Check the solver's latest solution of the problem "
@@ -71,6 +76,22 @@ def verifier_prompt(question: str, said: Sequence[Said], style: PromptStyle) -> 
         return _user(_filled("Check {question}", question) + _short_history(said))
     history = _full_history(said) if said else "(nothing yet)"
     return _user(f"{_filled(_VERIFIER, question)}{_HISTORY}{history}{_VERIFIER_END}")
+
+
+def refiner_prompt(question: str, said: Sequence[Said], style: PromptStyle) -> tuple[Message, ...]:
+    """What the refiner is shown: the problem, and everything said so far."""
+    if style == "short":
+        return _user(_filled("Refine {question}", question) + _short_history(said))
+    history = _full_history(said) if said else "(nothing yet)"
+    return _user(f"{_filled(_REFINER, question)}{_HISTORY}{history}")
+
+
+_PROMPTS = {"solver": solver_prompt, "verifier": verifier_prompt, "refiner": refiner_prompt}
+
+
+def prompt_of(role: str, question: str, said: Sequence[Said], style: PromptStyle) -> tuple[Message, ...]:
+    """What an agent of a role is shown."""
+    return _PROMPTS[role](question, said, style)
 
 
 @functools.lru_cache(maxsize=256)

@@ -54,7 +54,24 @@ def test_gradient_spike_sounds_in_its_iteration() -> None:
 
 def test_fall_of_success_sounds_and_low_success_does_not() -> None:
     assert heard([record(0.8)] * 6 + [record(0.1)] * 6) == [("team", "reward_collapse")]
-    assert heard([record(0.1)] * 6 + [record(0.01)] * 6) == []
+    assert heard([record(0.05)] * 6 + [record(0.01)] * 6) == []
+
+
+def test_a_fall_in_the_first_updates_is_told_with_the_iteration_before_it() -> None:
+    alarms = Alarms()
+    run = [{**record(0.2, valid_frac=0.9), "iteration": 1}]
+    run += [{**record(0.0, valid_frac=0.02), "iteration": number} for number in range(2, 10)]
+    messages = {alarm["name"]: alarm["message"] for each in run for alarm in alarms.check(each)}
+    assert messages["reward_collapse"].startswith("success has fallen to 4% from 20% in iteration 1: an update since")
+    assert (
+        "90% had it in iteration 1: an update since broke the agent; lower the lr" in messages["invalid_actions"]
+    )
+
+
+def test_a_format_that_was_never_right_gets_other_advice() -> None:
+    alarms = Alarms()
+    told = [alarm for _ in range(6) for alarm in alarms.check(record(valid_frac=0.1))]
+    assert ["warm-start it longer" in alarm["message"] for alarm in told] == [True]
 
 
 def test_skipped_updates_and_lost_rollouts_sound_for_the_team() -> None:
