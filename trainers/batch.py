@@ -137,7 +137,9 @@ def training_batch(
     overlong: Overlong | None = None,
     terms: Mapping[str, RewardTerm] | None = None,
 ) -> TrainingBatch:
-    """The rows of trainable rollouts; turns of frozen policies give rewards but no rows, empty completions none.
+    """The rows of trainable rollouts, but for empty completions of policies that learn.
+
+    Turns of frozen policies are rows too, which no learner takes: the baseline of a group runs over all its agents.
 
     Args:
         rollouts: Rollouts of one iteration.
@@ -156,7 +158,7 @@ def training_batch(
         earned = turn_rewards(rollout.turns, weights=weights, discount=discount, overlong=overlong, terms=terms)
         for position, (turn, reward) in enumerate(zip(rollout.turns, earned, strict=True)):
             own_index = own_turns[turn.agent_id] = own_turns.get(turn.agent_id, -1) + 1
-            if turn.policy_id not in trained_policies or not turn.reply.completion_ids:
+            if turn.policy_id in trained_policies and not turn.reply.completion_ids:
                 continue
             places[rollout.rollout_id, position] = len(rows)
             keys.append((rollout.group_id, turn.agent_id, rollout.rollout_id, own_index))

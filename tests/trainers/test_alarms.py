@@ -63,9 +63,7 @@ def test_a_fall_in_the_first_updates_is_told_with_the_iteration_before_it() -> N
     run += [{**record(0.0, valid_frac=0.02), "iteration": number} for number in range(2, 10)]
     messages = {alarm["name"]: alarm["message"] for each in run for alarm in alarms.check(each)}
     assert messages["reward_collapse"].startswith("success has fallen to 4% from 20% in iteration 1: an update since")
-    assert (
-        "90% had it in iteration 1: an update since broke the agent; lower the lr" in messages["invalid_actions"]
-    )
+    assert "90% had it in iteration 1: an update since broke the agent; lower the lr" in messages["invalid_actions"]
 
 
 def test_a_format_that_was_never_right_gets_other_advice() -> None:

@@ -42,16 +42,16 @@ def test_mid_episode_reward_goes_to_earlier_turns_only() -> None:
     assert turn_rewards(turns, weights={}) == [1.0, 0.0]
 
 
-def test_frozen_policies_and_empty_completions_give_no_rows() -> None:
+def test_frozen_policies_count_for_baselines_and_empty_completions_do_not() -> None:
     played = rollout(
         turn("solver_0", {"correct": 1.0}),
-        turn("verifier_0", {"correct": 1.0}, policy_id="frozen"),
+        turn("verifier_0", {"correct": 1.0}, policy_id="frozen", tokens=()),
         turn("solver_0", {"correct": 1.0}, tokens=()),
     )
     batch = training_batch([played], frozenset({"p"}), weights={})
-    assert [row.agent_id for row in batch.rows] == ["solver_0"]
-    assert batch.places == {("r0", 0): 0}
-    assert batch.rewards.tolist() == [2.0]
+    assert [(row.agent_id, row.policy_id) for row in batch.rows] == [("solver_0", "p"), ("verifier_0", "frozen")]
+    assert batch.places == {("r0", 0): 0, ("r0", 1): 1}
+    assert batch.rewards.tolist() == [2.0, 1.0]
 
 
 @pytest.mark.parametrize(
