@@ -260,6 +260,7 @@ def agent_figures(lines: Sequence[dict[str, Any]], evaluation: dict[str, Any], a
         "advantage_mean": mean("advantage_mean"),
         "second_moment": float(np.mean(squares)) if squares else None,
         "predicted_inflation": mean("inflation"),
+        "predicted_second_moment": mean("predicted_second_moment"),
         "zero_advantage_frac": mean("zero_advantage_frac"),
         "guarded_frac": mean("guarded_frac"),
         "turns_per_episode": mean("turns_per_episode"),
@@ -302,7 +303,7 @@ def arm_rows(arm: str, rows: Sequence[dict[str, Any]], setting: Setting) -> Iter
         yield (
             f"| {lead} | {agent_id} | {mean('late_reward'):.2f} | "
             f"{mean('grad_norm_mean'):.2f}, {largest:.1f} | {mean('advantage_mean'):+.2f} | "
-            f"{mean('second_moment'):.2f}, {mean('predicted_inflation'):.2f} | {mean('zero_advantage_frac'):.0%} |"
+            f"{mean('second_moment'):.2f}, {mean('predicted_second_moment'):.2f} | {mean('zero_advantage_frac'):.0%} |"
         )
 
 

@@ -45,6 +45,9 @@ class AgentAdvantageStats:
     group's rollouts, population deviations, averaged over the groups in which the agent acts and sigma > 0. None where
     there is no such group. Source: the lemma of Dr. MAS, arXiv 2602.08847: the factor by which normalisation by the
     group inflates the second moment of the agent's gradient; 1 means no inflation."""
+    predicted_second_moment: float
+    """The same factor averaged over the agent's rows, 0 where sigma is 0: what `second_moment` is under `grpo_rows`
+    with `ddof=0`, where the group's rows and not its rollouts give mu and sigma."""
 
 
 def advantage_stats(
@@ -73,11 +76,16 @@ def advantage_stats(
             "pass what advantage_report returned for them",
         )
     labels = encode(agents, "agents", rows.rewards.size)[1]
-    inflation = _inflation(rows)
-    return {label: _agent_stats(rows, report, code, inflation[code]) for code, label in enumerate(labels)}
+    inflation, second = _inflation(rows), _predicted_second_moment(rows)
+    return {
+        label: _agent_stats(rows, report, code, inflation[code], float(second[code]))
+        for code, label in enumerate(labels)
+    }
 
 
-def _agent_stats(rows: Rows, report: AdvantageReport, code: int, inflation: float) -> AgentAdvantageStats:
+def _agent_stats(
+    rows: Rows, report: AdvantageReport, code: int, inflation: float, predicted: float
+) -> AgentAdvantageStats:
     mine = rows.agent.codes == code
     advantages, rewards = report.advantages[mine], rows.rewards[mine]
     everything = moments(rewards, Coding(np.zeros(rewards.size, dtype=np.int64), 1), ddof=0)
@@ -94,6 +102,7 @@ def _agent_stats(rows: Rows, report: AdvantageReport, code: int, inflation: floa
         reward_mean=float(everything.mean[0]),
         reward_std=float(everything.std[0]),
         predicted_inflation=None if np.isnan(inflation) else float(inflation),
+        predicted_second_moment=predicted,
     )
 
 
@@ -111,3 +120,12 @@ def _inflation(rows: Rows) -> Floats:
     count = np.bincount(owner, minlength=size)
     total = np.bincount(owner, weights=factor, minlength=size)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _predicted_second_moment(rows: Rows) -> Floats:
+    """[K] the lemma's factor with mu and sigma over the group's rows, averaged over each agent's rows."""
+    group, agent = rows.among(rows.group, PAPER), rows.among(rows.agent_group(), PAPER)
+    spread = np.where(group.std > 0.0, group.std, np.inf)
+    factor = (agent.std**2 + (agent.mean - group.mean) ** 2) / spread**2
+    codes, size = rows.agent.codes, rows.agent.size
+    return np.bincount(codes, weights=factor, minlength=size) / np.maximum(np.bincount(codes, minlength=size), 1)

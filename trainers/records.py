@@ -113,6 +113,7 @@ def _advantage_figures(
         "zero_std_frac": stats.zero_std_frac,
         "guarded_frac": stats.guarded_frac,
         "inflation": stats.predicted_inflation,
+        "predicted_second_moment": stats.predicted_second_moment,
     }
 
 

@@ -2,6 +2,7 @@
 
 from mas_envs.wrappers.action_guard import ActionGuard
 from mas_envs.wrappers.parallel_view import ParallelView
+from mas_envs.wrappers.phrase_tokenizer import PhraseTokenizer
 from mas_envs.wrappers.record_episodes import RecordedEpisode, RecordedTurn, RecordEpisodes, read_episodes
 from mas_envs.wrappers.single_agent import Mate, SingleAgentView
 from mas_envs.wrappers.token_encoding import ByteTokenizer, TokenEncoding, Tokenizer, plain_prompt
@@ -12,6 +13,7 @@ __all__ = [
     "ByteTokenizer",
     "Mate",
     "ParallelView",
+    "PhraseTokenizer",
     "RecordEpisodes",
     "RecordedEpisode",
     "RecordedTurn",

@@ -25,6 +25,7 @@ def test_figures_of_a_guarded_agent_are_as_counted_by_hand() -> None:
         reward_mean=0.0,
         reward_std=0.0,
         predicted_inflation=0.5,  # (0 + (1/3)^2) / (2/9)
+        predicted_second_moment=0.25,  # (0 + 0.2^2) / 0.16
     )
     assert asdict(stats["b"]) == pytest.approx(asdict(expected))
     assert stats["a"].predicted_inflation == pytest.approx(1.0)
@@ -82,3 +83,15 @@ def test_a_report_of_other_rows_is_refused() -> None:
         ValueError, match=r"the report has 1 rows for 5 rewards; expected the report of these very rows"
     ):
         advantage_stats(*ROWS, report)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_lemma_predicts_the_second_moment_under_one_baseline_for_all_rows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 4, 200)
+    agents = rng.choice(["solver_0", "verifier_0", "refiner_0"], 200, p=[0.5, 0.45, 0.05])
+    rewards = rng.integers(0, 2, 200) - 0.7 * (agents == "refiner_0")
+    rollouts = [f"{group}/{n}" for n, group in enumerate(groups)]
+    report = advantage_report(rewards, groups, agents, rollouts, "grpo_rows", ddof=0, eps=1e-12)
+    for stats in advantage_stats(rewards, groups, agents, rollouts, report).values():
+        assert stats.second_moment == pytest.approx(stats.predicted_second_moment, rel=1e-6)
