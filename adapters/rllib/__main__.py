@@ -40,13 +40,19 @@ def small_sums() -> dict[str, Any]:
 
 
 def evaluate(modules: Any, config: dict[str, Any], *, num_episodes: int = 200, seed: int = 0) -> float:
-    """Share of episodes that are solved when every agent plays its likeliest token."""
+    """Share of episodes that are solved when every agent samples from its policy, as in training.
+
+    The likeliest tokens say less: an indifferent verifier that approves ends episodes before the trained retry.
+    """
     env = TeamEnv(config)
+    generator = torch.Generator().manual_seed(seed)
     solved = 0
     for episode in range(num_episodes):
         observations, _ = env.reset(seed=seed + episode)
         while env.aec.agents:
-            actions = {agent: _best(modules[policy_by_role(agent)], seen) for agent, seen in observations.items()}
+            actions = {
+                agent: _sampled(modules[policy_by_role(agent)], seen, generator) for agent, seen in observations.items()
+            }
             observations, _, terminated, truncated, infos = env.step(actions)
             observations = {
                 agent: seen for agent, seen in observations.items() if not (terminated[agent] or truncated[agent])
@@ -55,10 +61,10 @@ def evaluate(modules: Any, config: dict[str, Any], *, num_episodes: int = 200, s
     return solved / num_episodes
 
 
-def _best(module: Any, observation: Any) -> int:
+def _sampled(module: Any, observation: Any, generator: torch.Generator) -> int:
     with torch.no_grad():
         out = module.forward_inference({"obs": torch.as_tensor(np.asarray(observation))[None]})
-    return int(out["action_dist_inputs"].argmax())
+    return int(torch.multinomial(out["action_dist_inputs"].softmax(-1), 1, generator=generator))
 
 
 def main(arguments: Sequence[str] | None = None) -> float:

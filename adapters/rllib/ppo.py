@@ -56,7 +56,7 @@ def ppo_config(
     config = (
         PPOConfig()
         .environment(TeamEnv, env_config=dict(env_config), disable_env_checking=True)
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=8, batch_mode="complete_episodes")
+        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=8, batch_mode="truncate_episodes")
         .learners(num_learners=0)
         .multi_agent(policies=set(policies), policy_mapping_fn=mapping)
         .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(policies, module)))
