@@ -1,5 +1,6 @@
 """Logprobs of completions under a model, without a [rows, tokens, vocabulary] tensor."""
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from transformers import DynamicCache
 
-__all__ = ["TokenScores", "score_completions"]
+__all__ = ["TokenScores", "score_completions", "sharing_pays"]
 
 _CHUNK_ELEMENTS = 32 * 2**20
 """Largest logits tensor, in elements (tokens x vocabulary), that is held at once."""
+_FEWEST_TOKENS_TO_SHARE = 4096
+_SHARED_FRAC = 0.75
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def score_completions(
     """Logprobs of each completion token given its prompt and the tokens before it.
 
     Rows are padded on the right, where causal attention cannot see; logits are computed at completion positions only,
-    and in chunks when they would be large.
+    and in chunks when they would be large. A prompt of many rows is computed once where that pays.
 
     Args:
         model: A transformers causal language model.
@@ -50,18 +54,11 @@ def score_completions(
         Scores of N tokens, N the number of completion tokens in all.
     """
     device = next(model.parameters()).device
-    rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
-    width = max(map(len, rows)) - 1  # the last token of a row is never read, only predicted
-    padded = torch.tensor([row[:width] + [pad_token_id] * (width - len(row)) for row in rows], device=device)
-    at_row = [index for index, completion in enumerate(completions) for _ in completion]
-    at_column = [
-        len(prompt) - 1 + offset
-        for prompt, completion in zip(prompts, completions, strict=True)
-        for offset in range(len(completion))
-    ]
     targets = torch.tensor([token for completion in completions for token in completion], device=device)
-    hidden = model.get_decoder()(input_ids=padded, use_cache=False)[0]
-    hidden = hidden[torch.tensor(at_row, device=device), torch.tensor(at_column, device=device)]
+    if sharing_pays(prompts, completions):
+        hidden = _hidden_after_shared_prompts(model, prompts, completions, pad_token_id, device)
+    else:
+        hidden = _hidden_row_by_row(model, prompts, completions, pad_token_id, device)
     head = model.get_output_embeddings()
     chunk = max(1, _CHUNK_ELEMENTS // head.weight.shape[0])
     if len(targets) <= chunk:
@@ -72,6 +69,77 @@ def score_completions(
     ]
     entropy = torch.cat([part[1] for part in parts]) if with_entropy else None
     return TokenScores(torch.cat([part[0] for part in parts]), entropy)
+
+
+def sharing_pays(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> bool:
+    """Whether to compute each distinct prompt once: two passes instead of one have to save many tokens."""
+    distinct = set(map(tuple, prompts))
+    longest_prompt, longest_completion = max(map(len, prompts)), max(map(len, completions))
+    plain = len(prompts) * max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
+    shared = len(distinct) * longest_prompt + len(prompts) * longest_completion
+    return plain >= _FEWEST_TOKENS_TO_SHARE and shared <= _SHARED_FRAC * plain
+
+
+def _hidden_row_by_row(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    pad_token_id: int,
+    device: torch.device,
+) -> Tensor:
+    """[N, H] states that predict each completion token."""
+    rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
+    width = max(map(len, rows)) - 1  # the last token of a row is never read, only predicted
+    padded = _padded([row[:width] for row in rows], pad_token_id, device)
+    at_row = [index for index, completion in enumerate(completions) for _ in completion]
+    at_column = [
+        len(prompt) - 1 + offset
+        for prompt, completion in zip(prompts, completions, strict=True)
+        for offset in range(len(completion))
+    ]
+    hidden: Tensor = model.get_decoder()(input_ids=padded, use_cache=False)[0]
+    return hidden[torch.tensor(at_row, device=device), torch.tensor(at_column, device=device)]
+
+
+def _hidden_after_shared_prompts(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    pad_token_id: int,
+    device: torch.device,
+) -> Tensor:
+    """The same states, each distinct prompt computed once; gradients of its rows add up in its keys and values."""
+    places = {prompt: index for index, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}
+    lengths = torch.tensor([len(prompt) for prompt in places], device=device)
+    decoder = model.get_decoder()
+    cache = DynamicCache()
+    parameters = inspect.signature(decoder.forward).parameters
+    keyword = "cache" if "cache" in parameters else "past_key_values"  # before transformers 5.24
+    before = decoder(input_ids=_padded(list(places), pad_token_id, device), use_cache=True, **{keyword: cache})[0]
+    row = torch.tensor([places[tuple(prompt)] for prompt in prompts], device=device)
+    cache.batch_select_indices(row)
+    width = max(1, max(map(len, completions)) - 1)  # the last token is never read
+    offset = torch.arange(width, device=device)
+    at_prompt = torch.arange(before.shape[1], device=device) < lengths[row][:, None]
+    mask = torch.cat([at_prompt, torch.ones(len(row), width, dtype=torch.bool, device=device)], dim=1)
+    after = decoder(
+        input_ids=_padded([completion[:width] for completion in completions], pad_token_id, device),
+        attention_mask=mask,
+        position_ids=lengths[row][:, None] + offset,
+        use_cache=True,
+        **{keyword: cache},
+    )[0]
+    first = before[row, lengths[row] - 1][:, None]
+    states = torch.cat([first, after], dim=1)
+    is_read = (
+        torch.arange(states.shape[1], device=device) < torch.tensor(list(map(len, completions)), device=device)[:, None]
+    )
+    return states[is_read]
+
+
+def _padded(rows: Sequence[Sequence[int]], pad_token_id: int, device: torch.device) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[pad_token_id] * (width - len(row))] for row in rows], device=device)
 
 
 def _scores(
