@@ -16,6 +16,7 @@ __all__ = [
     "AlgorithmSettings",
     "CheckpointSettings",
     "DynamicSamplingSettings",
+    "EndpointSettings",
     "EngineSettings",
     "EnvSettings",
     "EvaluationSettings",
@@ -111,6 +112,23 @@ class LoraSettings(_Section):
     """Names of the layers that get an adapter, or `all-linear`."""
 
 
+class EndpointSettings(_Section):
+    """An OpenAI-compatible endpoint that plays a team-mate: vLLM's server, OpenAI, llama.cpp's server ..."""
+
+    url: str
+    """Such as `http://localhost:8000/v1`; `/chat/completions` is added."""
+    model: str
+    """What the endpoint calls the model."""
+    api_key_env: str | None = None
+    """Environment variable that holds the key; the key itself is written nowhere."""
+    max_concurrency: Count = 16
+    """Requests at the same time."""
+    retries: Annotated[int, Field(ge=0)] = 4
+    """Times a request is sent again when the server is in trouble or limits the rate."""
+    timeout_s: Positive = 120.0
+    """Seconds for a turn, retries included."""
+
+
 class PolicySettings(_Section):
     """One policy: weights, how they are trained and how they sample."""
 
@@ -132,6 +150,18 @@ class PolicySettings(_Section):
     """Gradient norms above are scaled down to this; None never clips."""
     sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()
+    endpoint: EndpointSettings | None = None
+    """A model elsewhere instead of weights here; it is frozen."""
+
+    @model_validator(mode="after")
+    def _check_endpoint(self) -> "PolicySettings":
+        if self.endpoint is None:
+            return self
+        if self.lora is not None or self.model != "tiny" or self.engine != EngineSettings():
+            raise ValueError("an endpoint has its own model and cannot be trained; remove 'model', 'lora' and 'engine'")
+        if not self.frozen:
+            raise ValueError("an endpoint cannot be trained; set frozen: true")
+        return self
 
 
 class KlSettings(_Section):

@@ -271,9 +271,16 @@ def collect_rollouts(
 
 
 def _next_replies(seats: Seats) -> list[TurnReply]:
-    """What the policy with the most to do has answered; waits for it."""
-    busiest = max(seats.policies.values(), key=lambda policy: policy.num_in_flight)
-    return busiest.poll() if busiest.num_in_flight else []
+    """What has been answered; waits for the policy with the most to do, elsewhere only if none here has work."""
+    busy = [policy for policy in seats.policies.values() if policy.num_in_flight]
+    elsewhere = [policy for policy in busy if hasattr(policy, "arrived")]
+    replies = [reply for policy in elsewhere for reply in policy.arrived()]
+    here = [policy for policy in busy if policy not in elsewhere]
+    if here:
+        return replies + max(here, key=lambda policy: policy.num_in_flight).poll()
+    if elsewhere and not replies:
+        return max(elsewhere, key=lambda policy: policy.num_in_flight).poll()
+    return replies
 
 
 def _all_idle(seats: Seats) -> bool:

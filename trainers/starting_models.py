@@ -60,10 +60,11 @@ class StartingModels:
         if noted.exists():
             return dict(json.loads(noted.read_text(encoding="utf-8")))
         started: dict[str, str | Path] = {}
-        for policy in self.settings.policies.values():
+        here = {key: policy for key, policy in self.settings.policies.items() if policy.endpoint is None}
+        for policy in here.values():
             if policy.model not in started:
                 started[policy.model] = self._start(policy)
-        folders = {policy_id: started[policy.model] for policy_id, policy in self.settings.policies.items()}
+        folders = {policy_id: started[policy.model] for policy_id, policy in here.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
         noted.write_text(json.dumps({key: str(value) for key, value in folders.items()}), encoding="utf-8")
         return folders

@@ -12,6 +12,7 @@ from trainers.checkpoint import Checkpoint
 from trainers.config import PolicySettings, Settings
 from trainers.engine_choice import attach_engines
 from trainers.learner import Learner, PolicyUpdate
+from trainers.remote_policy import RemotePolicy
 from trainers.rollout import Seats
 from trainers.seeds import derive_seed
 from trainers.team import LanguagePolicy, load_team
@@ -32,11 +33,18 @@ class TrainedTeam:
         self._settings = settings
         weights = dict(folders)
         adapters: dict[str, Path] = {}
-        for policy_id, policy in settings.policies.items() if checkpoint else ():
+        here = {policy_id: policy for policy_id, policy in settings.policies.items() if policy.endpoint is None}
+        self.remote = {
+            policy_id: RemotePolicy(policy_id, policy.endpoint, policy)
+            for policy_id, policy in settings.policies.items()
+            if policy.endpoint is not None
+        }
+        """Policies behind an endpoint."""
+        for policy_id, policy in here.items() if checkpoint else ():
             assert checkpoint is not None
             (adapters if policy.lora else weights)[policy_id] = checkpoint.folder / policy_id
         self.policies: dict[str, LanguagePolicy] = load_team(
-            settings.policies,
+            here,
             weights,
             adapters=adapters,
             seed=settings.seed,
@@ -56,13 +64,16 @@ class TrainedTeam:
         """End the engines' processes; safe to call twice."""
         for engine in self._engines:
             engine.close()
+        for policy in self.remote.values():
+            policy.close()
 
     def seats(
         self, policy_of: Mapping[str, str], role_of: Mapping[str, str], temperature: float | None = None
     ) -> Seats:
         """Who answers for which agent, at the policies' own temperature or another."""
-        policies = {policy_id: policy.with_temperature(temperature) for policy_id, policy in self.policies.items()}
-        return Seats(dict(policies), dict(policy_of), dict(role_of))
+        everybody: dict[str, LanguagePolicy | RemotePolicy] = {**self.policies, **self.remote}
+        seated = {policy_id: policy.with_temperature(temperature) for policy_id, policy in everybody.items()}
+        return Seats(dict(seated), dict(policy_of), dict(role_of))
 
     def update(self, batch: TrainingBatch, advantages: AdvantageReport, *, iteration: int) -> dict[str, PolicyUpdate]:
         """Train each policy on its rows and hand its engine the new weights; policy id -> what happened."""

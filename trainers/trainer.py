@@ -29,6 +29,7 @@ from trainers.learner import PolicyUpdate
 from trainers.metrics import RunLog, rollout_record
 from trainers.progress import Reporter, SilentReporter
 from trainers.records import evaluation_record, iteration_record
+from trainers.remote_policy import check_endpoints
 from trainers.report import write_report
 from trainers.reward_terms import REWARD_TERMS
 from trainers.rollout import Deadlines, EnvPool, Rollout, collect_rollouts
@@ -233,6 +234,7 @@ class Trainer:
         if self._checkpoint is not None:
             folders = json.loads((self.run_dir / "models" / "starting.json").read_text(encoding="utf-8"))
         elif all(policy.frozen for policy in self.settings.policies.values()):
+            check_endpoints(self.settings.policies)
             folders = {policy_id: policy.model for policy_id, policy in self.settings.policies.items()}
         else:
             raise SettingsError(f"{self.run_dir} has no whole checkpoint to measure; train further first")
@@ -302,6 +304,7 @@ class Trainer:
 
     def _start(self) -> TrainedTeam:
         """Models (made on the spot, warm-started, or from the checkpoint), learners and the log."""
+        check_endpoints(self.settings.policies)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(self.settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         (self.run_dir / "settings.yaml").write_text(text, encoding="utf-8")

@@ -42,7 +42,7 @@ def yaml_blocks(page: str) -> list[str]:
 
 def test_recipes_of_the_team_page_are_whole_recipes() -> None:
     recipes = yaml_blocks("teams.md")
-    assert len(recipes) == 5
+    assert len(recipes) == 6
     for recipe in recipes:
         settings = parse_settings(yaml.safe_load(recipe))
         assert set(settings.agents.values()) == set(settings.policies)
