@@ -31,6 +31,13 @@ class RunLog:
 
             self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=resume_at)
 
+    def iterations(self) -> list[dict[str, Any]]:
+        """The records of the iterations so far."""
+        if not self._metrics.exists():
+            return []
+        lines = self._metrics.read_text(encoding="utf-8").splitlines()
+        return [record for record in map(json.loads, lines) if record.get("kind") == "iteration"]
+
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record; numbers that are not finite become null."""
         with self._metrics.open("a", encoding="utf-8") as file:

@@ -309,6 +309,8 @@ class Trainer:
         text = yaml.safe_dump(self.settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         (self.run_dir / "settings.yaml").write_text(text, encoding="utf-8")
         self._log = RunLog(self.run_dir, resume_at=self._checkpoint.iteration if self._checkpoint else None)
+        for record in self._log.iterations():
+            self._alarms.check(record)  # what sounded before a resume sounds no second time
         folders = StartingModels(
             settings=self.settings,
             folder=self.run_dir / "models",

@@ -270,18 +270,19 @@ def wait_for_checkpoint(run_dir: Path, process: subprocess.Popen[str], iteration
         time.sleep(0.05)
 
 
-def test_killed_run_goes_on_from_its_last_checkpoint(tiny_folder: Path, tmp_path: Path) -> None:
-    run = tmp_path / "killed"
-    with start_process(tiny_folder, run, iterations=500) as process:
-        wait_for_checkpoint(run, process, 2)
+def test_a_run_that_was_killed_ends_bit_for_bit_as_one_that_was_not(tiny_folder: Path, tmp_path: Path) -> None:
+    killed, straight = tmp_path / "killed", tmp_path / "straight"
+    with start_process(tiny_folder, killed, iterations=24) as process:
+        wait_for_checkpoint(killed, process, 2)
         process.send_signal(signal.SIGKILL)
-    settings = yaml.safe_load((run / "settings.yaml").read_text())
-    trainer = Trainer.resume(run)
-    assert 2 <= trainer.iteration < 500
-    (run / "settings.yaml").write_text(yaml.safe_dump({**settings, "iterations": trainer.iteration + 1}))
-    Trainer.resume(run).train()
-    iterations = [record["iteration"] for record in records(run, "iteration")]
-    assert iterations == list(range(1, trainer.iteration + 2))
+    assert process.returncode == -signal.SIGKILL
+    trainer = Trainer.resume(killed)
+    assert 2 <= trainer.iteration < 24
+    trainer.train()
+    Trainer(trainer.settings, straight).train()
+    assert final_weights(killed) == final_weights(straight)
+    expected = [without_times(record) for record in records(straight, "iteration")]
+    assert [without_times(record) for record in records(killed, "iteration")] == expected
 
 
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tiny_folder: Path, tmp_path: Path) -> None:
