@@ -15,7 +15,7 @@ from trainers.config import TinyModelSettings
 from trainers.tiny_model import make_tiny_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "adapters"
-PAGES = ("gymnasium.md", "conversation-frameworks.md", "advantages-alone.md")
+PAGES = ("gymnasium.md", "conversation-frameworks.md", "advantages-alone.md", "trl.md")
 FOREIGN = ("trl", "verl", "openai", "langgraph")
 
 
@@ -80,6 +80,12 @@ def test_page_of_the_advantages_prints_what_it_says() -> None:
     assert len(expected) == 3
 
 
+def test_page_of_trl_prints_what_it_says() -> None:
+    printed, expected = run("trl.md")
+    assert printed == expected
+    assert len(expected) == 1
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([\w./-]+\.md)\)", (DOCS / page).read_text(encoding="utf-8")):
@@ -88,4 +94,9 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def test_only_the_trainer_of_trl_needs_a_library_that_is_not_ours() -> None:
     foreign = {page: [needs(block) for block in blocks(page) if needs(block)] for page in PAGES}
-    assert foreign == {"gymnasium.md": [], "conversation-frameworks.md": [], "advantages-alone.md": [["trl"]]}
+    assert foreign == {
+        "gymnasium.md": [],
+        "conversation-frameworks.md": [],
+        "advantages-alone.md": [["trl"]],
+        "trl.md": [["trl"]],
+    }
