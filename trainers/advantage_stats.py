@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from trainers.estimators import AdvantageReport
-from trainers.grouping import Coding, Floats, Ids, encode, moments
+from trainers.grouping import Coding, Flags, Floats, Ids, encode, moments
 from trainers.input_errors import TrainingInputError
-from trainers.rows import Rows, Rules, read_rows
+from trainers.rows import Pool, Rows, Rules, read_rows
 
 __all__ = ["AgentAdvantageStats", "advantage_stats"]
 
 PAPER = Rules(ddof=0)  # population deviations, single samples by the formula
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ def _inflation(rows: Rows) -> Floats:
     coding = rows.agent_group()
     agent = rows.among(coding, PAPER)
     _, first_row = np.unique(coding.codes, return_index=True)  # one row stands for its agent group
-    first_row = first_row[group.std[first_row] > 0.0]
+    first_row = first_row[_spreads(group)[first_row]]
     variance, gap = agent.std[first_row] ** 2, agent.mean[first_row] - group.mean[first_row]
     factor = (variance + gap**2) / group.std[first_row] ** 2
     owner = rows.agent.codes[first_row]
@@ -122,10 +123,16 @@ def _inflation(rows: Rows) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
+def _spreads(pool: Pool) -> Flags:
+    """[R] whether a deviation is more than the rounding of sums that are equal on paper, as in a zero-sum split."""
+    flags: Flags = pool.std > _ROUNDING * np.maximum(np.abs(pool.mean), 1.0)
+    return flags
+
+
 def _predicted_second_moment(rows: Rows) -> Floats:
     """[K] the lemma's factor with mu and sigma over the group's rows, averaged over each agent's rows."""
     group, agent = rows.among(rows.group, PAPER), rows.among(rows.agent_group(), PAPER)
-    spread = np.where(group.std > 0.0, group.std, np.inf)
+    spread = np.where(_spreads(group), group.std, np.inf)
     factor = (agent.std**2 + (agent.mean - group.mean) ** 2) / spread**2
     codes, size = rows.agent.codes, rows.agent.size
     return np.bincount(codes, weights=factor, minlength=size) / np.maximum(np.bincount(codes, minlength=size), 1)

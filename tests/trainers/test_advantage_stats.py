@@ -95,3 +95,11 @@ def test_the_lemma_predicts_the_second_moment_under_one_baseline_for_all_rows(se
     report = advantage_report(rewards, groups, agents, rollouts, "grpo_rows", ddof=0, eps=1e-12)
     for stats in advantage_stats(rewards, groups, agents, rollouts, report).values():
         assert stats.second_moment == pytest.approx(stats.predicted_second_moment, rel=1e-6)
+
+
+def test_a_zero_sum_split_has_no_inflation_and_not_an_enormous_one() -> None:
+    rewards = (
+        [0.15, 0.19, 0.02, 0.20] + [0.12, 0.08, 0.25, 0.07] + [1.1] * 4
+    )  # every rollout's mean is the same on paper
+    rows = (rewards, ["q"] * 12, ["b"] * 4 + ["s"] * 4 + ["m"] * 4, [0, 1, 2, 3] * 3)
+    assert advantage_stats(*rows, advantage_report(*rows))["b"].predicted_inflation is None
