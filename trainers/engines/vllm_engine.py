@@ -79,6 +79,7 @@ class VllmEngine:
     ) -> None:
         self._max_context, self._vocabulary = max_context, vocabulary
         self._in_flight: dict[str, float] = {}
+        self._cancelled: set[str] = set()
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._ended: list[Completion] = []
         self._failure: str | None = None
@@ -161,6 +162,7 @@ class VllmEngine:
     def cancel(self, request_ids: Sequence[str]) -> None:
         """Drop requests; each comes back once as `cancelled`, with the tokens it had. Unknown ids are ignored."""
         known = [request_id for request_id in request_ids if request_id in self._in_flight]
+        self._cancelled |= set(known)
         if known:
             self._send({"op": "cancel", "ids": known})
 
@@ -266,14 +268,17 @@ class VllmEngine:
                     Completion(request_id, (), (), "failed", self._version, seconds, error=self._failure)
                 )
             self._in_flight.clear()
+            self._cancelled.clear()
         elif message["event"] == "completion":
             submitted = self._in_flight.pop(message["id"])
+            is_cancelled = message["id"] in self._cancelled  # it may have ended before the worker heard of it
+            self._cancelled.discard(message["id"])
             self._ended.append(
                 Completion(
                     request_id=message["id"],
                     token_ids=tuple(message["token_ids"]),
                     logprobs=tuple(message["logprobs"]),
-                    finish_reason=message["reason"],
+                    finish_reason="cancelled" if is_cancelled else message["reason"],
                     policy_version=message["version"],
                     seconds=time.monotonic() - submitted,
                 )
