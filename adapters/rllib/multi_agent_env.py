@@ -1,5 +1,6 @@
 """RLlib's `MultiAgentEnv` over our environments, right in every ending that RLlib's own bridge loses or crashes on."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,12 +9,13 @@ from pettingzoo import AECEnv
 
 import mas_envs
 from adapters.rllib.ray_parts import MultiAgentEnv
-from mas_envs.errors import BadArgumentError, EpisodeOrderError
+from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError
 from mas_envs.wrappers import PhraseTokenizer, TokenEncoding
 
 __all__ = ["TeamEnv"]
 
 _TAKEN = (gymnasium.spaces.Box, gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)
+_LENGTHS = ("max_prompt_tokens", "max_new_tokens")
 
 
 class TeamEnv(MultiAgentEnv):
@@ -23,16 +25,23 @@ class TeamEnv(MultiAgentEnv):
 
     RLlib keeps no reward that comes with an agent's first observation: it is added to the agent's first transition. A
     reward of an agent that never acts is in `infos["__common__"]["reward_without_a_turn"]`. An agent that ends while
-    no other is known yet is reported when another is, because RLlib would end the episode. When everybody ends and one
-    was truncated, the episode is truncated, never both.
+    no other is known yet is reported when another is, because RLlib would end the episode. When everybody has ended
+    and one was truncated, RLlib's episode is truncated; agents that terminated are marked so, and get no bootstrap.
+
+    >>> env = TeamEnv({"id": "MathLoop-v0", "max_prompt_tokens": 64, "max_new_tokens": 8})
+    >>> observations, infos = env.reset(seed=1)
+    >>> list(observations), infos["solver_0"]["task_id"]
+    (['solver_0'], 'arithmetic-2/9+37')
+    >>> list(env.step({"solver_0": env.aec.tokenizer.eos_token_id})[0])
+    ['verifier_0']
 
     Args:
-        config: `env` (an AEC environment) or `id` with `kwargs` for `mas_envs.make`; `phrases`, a list that becomes a
-            `PhraseTokenizer`, or `tokenizer`; `max_prompt_tokens` and `max_new_tokens` of the `TokenEncoding` that
-            makes token ids of messages and text. Without these two the spaces stay as they are.
+        config: `id` and `kwargs` for `mas_envs.make`, or `env`, an AEC environment that is copied. With
+            `max_prompt_tokens` and `max_new_tokens` a `TokenEncoding` makes token ids of messages and text, by
+            `tokenizer`, or by a `PhraseTokenizer` of `phrases`; without, the spaces stay as they are.
 
     Raises:
-        BadArgumentError: If a key is unknown, or RLlib cannot take the spaces.
+        BadArgumentError: If a key is unknown, missing or of the wrong type, or RLlib cannot take the spaces.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -56,23 +65,40 @@ class TeamEnv(MultiAgentEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The first agent's observation and info."""
+        """The first agent's observation and info.
+
+        Raises:
+            EpisodeOrderError: If everybody has ended before anybody could act.
+        """
         self.aec.reset(seed=seed, options=options)
-        first = self.aec.agent_selection
-        self._shown, self._early, self._ended, self._held = {first}, {}, {}, {}
-        return {first: self.aec.observe(first)}, {first: dict(self.aec.infos[first])}
+        self._shown, self._early, self._ended, self._held = set(), {}, {}, {}
+        first = self._until_next_turn()
+        if not first.observations:
+            raise EpisodeOrderError(
+                f"{self.aec} had no agent left after reset(); expected one that acts: RLlib takes no episode without a "
+                "turn, so let the environment draw another task"
+            )
+        return first.observations, first.infos
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
         """Play the selected agent's action, and everything until the next agent that must act.
 
+        Args:
+            actions: Agent id -> action; only that of the agent whose turn it is counts.
+
         Raises:
-            EpisodeOrderError: Before `reset`, or without an action of the agent whose turn it is.
+            EpisodeOrderError: Before `reset` or after the end of the episode.
+            InvalidActionError: If the agent whose turn it is has no action, or one of the wrong type.
         """
-        if self._shown is None:
-            raise EpisodeOrderError("step before reset; call reset() first")
+        if self._shown is None or not self.aec.agents:
+            when = "before reset()" if self._shown is None else "after the end of the episode"
+            raise EpisodeOrderError(f"step() of TeamEnv {when}; expected a running episode: call reset() first")
         actor = self.aec.agent_selection
-        if actor not in actions:
-            raise EpisodeOrderError(f"no action for {actor}, whose turn it is; got actions for {sorted(actions)}")
+        if not isinstance(actions, Mapping) or actor not in actions:
+            raise InvalidActionError(
+                f"actions {actions!r:.80} have none for {actor}; expected a mapping with one for the agent whose turn "
+                "it is, the one that was last shown something"
+            )
         known = set(self._shown)
         self.aec.step(actions[actor])
         moved = self._until_next_turn()
@@ -146,22 +172,35 @@ class _Moved:
 
 
 def _build(config: dict[str, Any]) -> AECEnv[str, Any, Any]:
-    env, env_id = config.pop("env", None), config.pop("id", None)
-    kwargs = config.pop("kwargs", {})
+    env, env_id, kwargs = config.pop("env", None), config.pop("id", None), config.pop("kwargs", {})
     phrases, tokenizer = config.pop("phrases", None), config.pop("tokenizer", None)
-    lengths = {name: config.pop(name) for name in ("max_prompt_tokens", "max_new_tokens") if name in config}
+    lengths = {name: config.pop(name) for name in _LENGTHS if name in config}
     if config:
         raise BadArgumentError(
             f"env_config has {', '.join(map(repr, config))}; expected env or id, kwargs, phrases or tokenizer, "
             "max_prompt_tokens and max_new_tokens"
         )
-    if (env is None) == (env_id is None):
-        raise BadArgumentError("env_config: expected either 'id' (and 'kwargs') or 'env'")
-    built: AECEnv[str, Any, Any] = mas_envs.make(env_id, **kwargs) if env is None else env
-    if lengths or phrases is not None or tokenizer is not None:
-        chosen = PhraseTokenizer(phrases) if phrases is not None else tokenizer
-        return TokenEncoding(built, chosen, **lengths)
-    return built
+    if (env is None) == (env_id is None) or (kwargs and env_id is None):
+        raise BadArgumentError(
+            f"env_config has env={env!r:.80}, id={env_id!r} and kwargs={kwargs!r:.80}; expected either 'id', with "
+            "'kwargs' for make, or 'env', an environment that is there already"
+        )
+    if env is not None and not isinstance(env, AECEnv):
+        raise BadArgumentError(
+            f"env_config['env']={env!r:.80} is a {type(env).__name__}; expected a PettingZoo AECEnv, such as "
+            "mas_envs.make returns"
+        )
+    is_encoded = bool(lengths) or phrases is not None or tokenizer is not None
+    if is_encoded and (len(lengths) < len(_LENGTHS) or (phrases is not None and tokenizer is not None)):
+        raise BadArgumentError(
+            f"env_config has lengths {lengths!r}, phrases={phrases!r:.40} and tokenizer={tokenizer!r:.40}; expected "
+            "both max_prompt_tokens and max_new_tokens, and at most one of phrases and tokenizer"
+        )
+    # RLlib plays many copies in one process, all built from the same configuration
+    built: AECEnv[str, Any, Any] = mas_envs.make(env_id, **kwargs) if env is None else copy.deepcopy(env)
+    if not is_encoded:
+        return built
+    return TokenEncoding(built, PhraseTokenizer(phrases) if phrases is not None else tokenizer, **lengths)
 
 
 def _check_spaces(agent: str, observation: Any, action: Any) -> None:

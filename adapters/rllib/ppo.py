@@ -4,28 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.rllib.agent_wise import AgentWisePPOLearner
-from adapters.rllib.modules import TokenModule
+from adapters.rllib.modules import TokenModule, check_token_spaces
 from adapters.rllib.multi_agent_env import TeamEnv
 from adapters.rllib.ray_parts import MultiRLModuleSpec, PPOConfig, RLModuleSpec
 
-__all__ = ["policy_by_role", "ppo_config", "start_ray"]
-
-SHARED = "team"
-_STORE_BYTES = 200 * 2**20
+__all__ = ["policy_by_role", "ppo_config", "shared_policy"]
 
 
 def policy_by_role(agent_id: str, *args: Any, **kwargs: Any) -> str:
-    """The policy of an agent: its role. For RLlib's `policy_mapping_fn`.
+    """The policy of an agent: its role. For RLlib's `policy_mapping_fn`, which passes more than the id.
 
-    >>> policy_by_role("solver_3")
-    'solver'
+    >>> policy_by_role("solver_3"), policy_by_role("judge")
+    ('solver', 'judge')
     """
-    return agent_id.rpartition("_")[0]
+    return agent_id.rpartition("_")[0] or agent_id
 
 
 def shared_policy(agent_id: str, *args: Any, **kwargs: Any) -> str:
-    """One policy for everybody."""
-    return SHARED
+    """The same policy, `team`, for every agent. For RLlib's `policy_mapping_fn`."""
+    return "team"
 
 
 def ppo_config(
@@ -46,38 +43,27 @@ def ppo_config(
         model_config: Settings of `TokenModule`.
 
     Raises:
-        BadArgumentError: If the environment cannot be built, or RLlib cannot take its spaces.
+        BadArgumentError: If the environment cannot be built, or its spaces are not token ids.
     """
     env = TeamEnv(env_config)
+    for agent_id in env.possible_agents:
+        check_token_spaces(env.observation_spaces[agent_id], env.action_spaces[agent_id])
     mapping = shared_policy if shared else policy_by_role
-    policies = list(dict.fromkeys(mapping(agent) for agent in env.possible_agents))
+    policies = list(dict.fromkeys(map(mapping, env.possible_agents)))
     env.close()
     module = RLModuleSpec(module_class=TokenModule, model_config=dict(model_config or {}))
     config = (
         PPOConfig()
-        .environment(TeamEnv, env_config=dict(env_config), disable_env_checking=True)
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=8, batch_mode="truncate_episodes")
+        .environment(TeamEnv, env_config=dict(env_config), disable_env_checking=True)  # the check plays a turn
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=8,
+            batch_mode="truncate_episodes",  # for complete ones each sample() starts from the same seed
+            episodes_to_numpy=False,  # RLlib converts all finished episodes at every step: two thirds of the time
+        )
         .learners(num_learners=0)
         .multi_agent(policies=set(policies), policy_mapping_fn=mapping)
         .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(policies, module)))
         .training(gamma=1.0, lambda_=1.0, train_batch_size_per_learner=2048, minibatch_size=256, num_epochs=4, lr=1e-3)
     )
     return config.training(learner_class=AgentWisePPOLearner) if agent_wise else config
-
-
-def start_ray(num_cpus: int = 1) -> None:
-    """Start Ray in this machine with a small object store; its default takes a quarter of the memory.
-
-    Args:
-        num_cpus: Processes that Ray may run at the same time.
-    """
-    import ray
-
-    ray.init(
-        num_cpus=num_cpus,
-        include_dashboard=False,
-        object_store_memory=_STORE_BYTES,
-        log_to_driver=False,
-        logging_level="error",
-        ignore_reinit_error=True,
-    )

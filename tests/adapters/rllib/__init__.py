@@ -1,0 +1,1 @@
+"""Tests of the RLlib adapter; most run without starting Ray."""
