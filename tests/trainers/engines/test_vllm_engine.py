@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.trainers.engines.engine_cases import CONTEXT, EOS, VLLM_PYTHON, drain, forced_logits, request, tiny_qwen3
+from trainers.engines.base import Completion
 from trainers.engines.vllm_engine import EngineStartError, VllmEngine
 
 needs_vllm = pytest.mark.skipif(
@@ -123,14 +124,18 @@ def test_each_request_is_answered_by_its_own_adapter(adapted: tuple[Any, VllmEng
 @needs_vllm
 def test_a_killed_process_fails_what_is_in_flight_and_refuses_the_rest(folder: Path) -> None:
     engine = VllmEngine(folder, eos_token_ids=EOS, max_context=CONTEXT, python=VLLM_PYTHON)
-    engine.submit([request("a", max_tokens=40), request("b", max_tokens=40)])
+    engine.submit([request(f"r{seed}", seed=seed, max_tokens=50) for seed in range(200)])
     children = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True, check=True).stdout
     for child in children.split():
         if "vllm_worker" in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8"):
             os.kill(int(child), signal.SIGKILL)
-    completions = {completion.request_id: completion for completion in engine.poll()}
-    assert {completion.finish_reason for completion in completions.values()} == {"failed"}
-    assert "its process ended" in (completions["a"].error or "")
+    completions: list[Completion] = []
+    while ended := engine.poll():
+        completions += ended
+    assert len(completions) == 200
+    failed = [completion for completion in completions if completion.finish_reason == "failed"]
+    assert failed
+    assert all("its process ended" in (completion.error or "") for completion in failed)
     with pytest.raises(EngineStartError, match="its process ended"):
         engine.submit([request("c")])
     engine.close()
