@@ -7,9 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from trainers.overrides import SettingsError, apply_override, explain
+from trainers.policy_settings import (
+    Count,
+    EndpointSettings,
+    EngineSettings,
+    LoraSettings,
+    PolicySettings,
+    Positive,
+    SamplingSettings,
+    Section,
+    Share,
+)
 from trainers.prices import Price
 
 __all__ = [
@@ -38,16 +49,8 @@ __all__ = [
     "recipe_names",
 ]
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-Count = Annotated[int, Field(ge=1)]
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class EnvSettings(_Section):
+class EnvSettings(Section):
     """Which environment, and with which arguments."""
 
     id: str
@@ -56,7 +59,7 @@ class EnvSettings(_Section):
     """Arguments for `mas_envs.make`."""
 
 
-class TinyModelSettings(_Section):
+class TinyModelSettings(Section):
     """Size of a model made on the spot, for policies whose `model` is `tiny`."""
 
     hidden_size: Count = 64
@@ -73,98 +76,7 @@ class TinyModelSettings(_Section):
     """Standard deviation of the initial embeddings."""
 
 
-class SamplingSettings(_Section):
-    """How completions are drawn."""
-
-    max_tokens: Count = 256
-    temperature: Annotated[float, Field(ge=0.0)] = 1.0
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
-
-
-class EngineSettings(_Section):
-    """What generates a policy's completions."""
-
-    kind: Literal["transformers", "vllm"] = "transformers"
-    """`transformers` computes in this process, with the weights that are trained; `vllm` in a process of its own."""
-    max_rows: Count = 256
-    """Most completions decoded at the same time."""
-    python: str | None = None
-    """Interpreter of the environment in which vLLM is installed; None is this one. For `vllm` only."""
-    options: dict[str, Any] = {}
-    """Further arguments of vLLM's `EngineArgs`, such as `{gpu_memory_utilization: 0.4}`. For `vllm` only."""
-
-    @model_validator(mode="after")
-    def _check_kind(self) -> "EngineSettings":
-        if self.kind != "vllm" and (self.python is not None or self.options):
-            raise ValueError("'python' and 'options' are for kind=vllm; set kind: vllm, or remove them")
-        return self
-
-
-class LoraSettings(_Section):
-    """A low-rank adapter; policies with the same `model` and an adapter share one copy of the base in memory."""
-
-    rank: Count = 16
-    alpha: Positive = 32.0
-    """Scale of the adapter's output, divided by the rank."""
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    targets: str | list[str] = "all-linear"
-    """Names of the layers that get an adapter, or `all-linear`."""
-
-
-class EndpointSettings(_Section):
-    """An OpenAI-compatible endpoint that plays a team-mate: vLLM's server, OpenAI, llama.cpp's server ..."""
-
-    url: str
-    """Such as `http://localhost:8000/v1`; `/chat/completions` is added."""
-    model: str
-    """What the endpoint calls the model."""
-    api_key_env: str | None = None
-    """Environment variable that holds the key; the key itself is written nowhere."""
-    max_concurrency: Count = 16
-    """Requests at the same time."""
-    retries: Annotated[int, Field(ge=0)] = 4
-    """Times a request is sent again when the server is in trouble or limits the rate."""
-    timeout_s: Positive = 120.0
-    """Seconds for a turn, retries included."""
-
-
-class PolicySettings(_Section):
-    """One policy: weights, how they are trained and how they sample."""
-
-    model: str = "tiny"
-    """`tiny` (made on the spot from `tiny_model`), a folder, or a hub name."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    frozen: bool = False
-    """A team-mate that acts and is not trained."""
-    lora: LoraSettings | None = None
-    """Train an adapter of this size instead of the weights; None trains the weights."""
-    lr: Positive = 1e-6
-    """Peak learning rate of AdamW."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate goes from its peak to zero over the run, after the warm-up."""
-    warmup_updates: Annotated[int, Field(ge=0)] = 0
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
-    max_grad_norm: Positive | None = 1.0
-    """Gradient norms above are scaled down to this; None never clips."""
-    sampling: SamplingSettings = SamplingSettings()
-    engine: EngineSettings = EngineSettings()
-    endpoint: EndpointSettings | None = None
-    """A model elsewhere instead of weights here; it is frozen."""
-
-    @model_validator(mode="after")
-    def _check_endpoint(self) -> "PolicySettings":
-        if self.endpoint is None:
-            return self
-        if self.lora is not None or self.model != "tiny" or self.engine != EngineSettings():
-            raise ValueError("an endpoint has its own model and cannot be trained; remove 'model', 'lora' and 'engine'")
-        if not self.frozen:
-            raise ValueError("an endpoint cannot be trained; set frozen: true")
-        return self
-
-
-class KlSettings(_Section):
+class KlSettings(Section):
     """A penalty that keeps a policy near where it started (for an adapter: near its base)."""
 
     coef: Annotated[float, Field(ge=0.0)] = 0.0
@@ -173,7 +85,7 @@ class KlSettings(_Section):
     """See `trainers.kl.kl_tokens`."""
 
 
-class ImportanceSettings(_Section):
+class ImportanceSettings(Section):
     """Correction for the gap between the engine that sampled and the learner; see `trainers.importance`."""
 
     mode: Literal["off", "truncate", "mask"] = "off"
@@ -181,7 +93,7 @@ class ImportanceSettings(_Section):
     cap: Positive = 2.0
 
 
-class DynamicSamplingSettings(_Section):
+class DynamicSamplingSettings(Section):
     """Groups whose rollouts all earn the same are dropped and other tasks drawn instead.
 
     Source: DAPO, arXiv 2503.14476, section 3.2.
@@ -192,7 +104,7 @@ class DynamicSamplingSettings(_Section):
     """Times per iteration that dropped groups are drawn anew; then the iteration goes on with fewer groups."""
 
 
-class OverlongSettings(_Section):
+class OverlongSettings(Section):
     """A penalty that grows over the last tokens a completion may have; see `trainers.returns.overlong_penalty`."""
 
     buffer: Annotated[int, Field(ge=0)] = 0
@@ -200,7 +112,7 @@ class OverlongSettings(_Section):
     weight: Annotated[float, Field(ge=0.0)] = 1.0
 
 
-class AlgorithmSettings(_Section):
+class AlgorithmSettings(Section):
     """Advantages and loss."""
 
     estimator: str = "drmas"
@@ -244,7 +156,7 @@ class AlgorithmSettings(_Section):
     """Stop after this many updates in a row whose loss or gradient is not finite."""
 
 
-class RolloutSettings(_Section):
+class RolloutSettings(Section):
     """How episodes are collected."""
 
     num_groups: Count = 16
@@ -262,14 +174,14 @@ class RolloutSettings(_Section):
     takes them one after the other, and a run repeats bit for bit."""
 
 
-class SkillSettings(_Section):
+class SkillSettings(Section):
     """How good the demonstrator is; see `mas_envs.Skill`."""
 
     accuracy: Share = 1.0
     malformed: Share = 0.0
 
 
-class WarmStartSettings(_Section):
+class WarmStartSettings(Section):
     """Behaviour cloning of the environment's scripted experts, before RL.
 
     First clean demonstrations, in states that a mediocre team reaches; then, if `spoiled` is given, demonstrations of
@@ -290,7 +202,7 @@ class WarmStartSettings(_Section):
     max_spoil_steps: Count = 200
 
 
-class EvaluationSettings(_Section):
+class EvaluationSettings(Section):
     """Measuring on held-out tasks."""
 
     tasks: Any = None
@@ -305,7 +217,7 @@ class EvaluationSettings(_Section):
     """None takes each policy's own."""
 
 
-class CheckpointSettings(_Section):
+class CheckpointSettings(Section):
     """What is kept to go on from."""
 
     every: Annotated[int, Field(ge=0)] = 20
@@ -315,14 +227,14 @@ class CheckpointSettings(_Section):
     """Also keep the policies as they were at the best evaluation, in `best/`."""
 
 
-class PriceSettings(_Section):
+class PriceSettings(Section):
     """Prices of a million tokens."""
 
     prompt: Annotated[float, Field(ge=0.0)]
     completion: Annotated[float, Field(ge=0.0)]
 
 
-class Settings(_Section):
+class Settings(Section):
     """All settings of a run."""
 
     name: str = "run"

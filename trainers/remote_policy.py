@@ -1,16 +1,17 @@
 """`RemotePolicy`: a team-mate behind an OpenAI-compatible endpoint; it acts, costs tokens, and is never trained."""
 
+import copy
 import json
 import os
 import queue
-import random
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from mas_envs.errors import MasEnvsError, MissingExtraError
+from mas_envs.errors import MissingExtraError
+from mas_envs.http_post import Answer, AnswerTooLongError, PassingTroubleError, is_loopback, post, until_answered
 from trainers.config import EndpointSettings, PolicySettings
 from trainers.engines.base import FinishReason
 from trainers.overrides import SettingsError
@@ -18,18 +19,11 @@ from trainers.rollout import TurnReply, TurnRequest
 
 __all__ = ["RemotePolicy", "check_endpoints"]
 
-_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _MOST_BYTES = 8 << 20
-_LONGEST_PAUSE_S = 20.0
 
 
-class _AnswerError(MasEnvsError, RuntimeError):
-    """A request that got no usable answer; `may_pass` says whether to ask again."""
-
-    def __init__(self, message: str, *, may_pass: bool, pause_s: float | None = None) -> None:
-        super().__init__(message)
-        self.may_pass, self.pause_s = may_pass, pause_s
+class _RefusedError(Exception):
+    """An answer that no turn can be made of, and that asking again would not change."""
 
 
 class RemotePolicy:
@@ -41,7 +35,7 @@ class RemotePolicy:
     Args:
         policy_id: Its name, for messages.
         endpoint: Where it is.
-        sampling: Token limit, temperature and top_p; `top_k` is not part of the protocol.
+        settings: Of the policy; of its sampling `top_k` is not part of the protocol.
 
     Raises:
         MissingExtraError: Without httpx.
@@ -86,8 +80,8 @@ class RemotePolicy:
         """The same endpoint at another temperature; None changes nothing."""
         if temperature is None:
             return self
-        other = RemotePolicy(self.policy_id, self._endpoint, self._settings)
-        other._temperature = temperature
+        other = copy.copy(self)  # the same connections and threads, answers of its own
+        other._temperature, other._answered, other._in_flight = temperature, queue.SimpleQueue(), 0
         return other
 
     def close(self) -> None:
@@ -97,31 +91,15 @@ class RemotePolicy:
 
     def _answer(self, request: TurnRequest) -> None:
         began = time.monotonic()
-        text, reason, usage, error = "", "failed", (0, 0), None
         try:
-            text, reason, usage = self._ask_until_answered(request, began + self._endpoint.timeout_s)
-        except _AnswerError as failure:
-            error = f"policies.{self.policy_id}: {failure}"
-        except Exception as failure:  # noqa: BLE001  # a thread's exception would be lost and the rollout wait for ever
-            error = f"policies.{self.policy_id}: {type(failure).__name__}: {failure}"
-        self._answered.put(_reply(request, text, reason, usage, time.monotonic() - began, error))
+            reply = self._ask(request, began + self._endpoint.timeout_s)
+        except (PassingTroubleError, AnswerTooLongError, _RefusedError) as error:
+            reply = _lost(request, f"policies.{self.policy_id}: {error}")
+        except Exception as error:  # noqa: BLE001  # lost in a thread otherwise, and the rollout would wait for ever
+            reply = _lost(request, f"policies.{self.policy_id}: {type(error).__name__}: {error}")
+        self._answered.put(replace(reply, seconds=time.monotonic() - began))
 
-    def _ask_until_answered(self, request: TurnRequest, until: float) -> tuple[str, str, tuple[int, int]]:
-        pause = 0.25
-        for attempt in range(self._endpoint.retries + 1):
-            try:
-                return self._ask(request, until)
-            except _AnswerError as error:
-                pause = min(2.0 * pause, _LONGEST_PAUSE_S)
-                wait = pause * random.uniform(0.5, 1.0) if error.pause_s is None else error.pause_s
-                if not error.may_pass or attempt == self._endpoint.retries or time.monotonic() + wait >= until:
-                    raise
-                time.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _ask(self, request: TurnRequest, until: float) -> tuple[str, str, tuple[int, int]]:
-        import httpx
-
+    def _ask(self, request: TurnRequest, until: float) -> TurnReply:
         sampling = self._settings.sampling
         body = {
             "model": self._endpoint.model,
@@ -131,28 +109,22 @@ class RemotePolicy:
             "top_p": sampling.top_p,
             "seed": request.seed % 2**31,
         }
-        left = max(0.01, until - time.monotonic())
-        try:
-            with self._client.stream("POST", "chat/completions", json=body, timeout=left) as response:
-                content = bytearray()
-                for chunk in response.iter_bytes():
-                    content += chunk
-                    if len(content) > _MOST_BYTES:
-                        raise _AnswerError(f"the answer is longer than {_MOST_BYTES} bytes", may_pass=False)
-                    if time.monotonic() > until:
-                        raise _AnswerError(f"no answer within {self._endpoint.timeout_s:g} s", may_pass=False)
-        except httpx.TimeoutException as error:
-            raise _AnswerError(f"no answer within {self._endpoint.timeout_s:g} s", may_pass=False) from error
-        except httpx.HTTPError as error:
-            raise _AnswerError(f"cannot be reached ({type(error).__name__}: {error})", may_pass=True) from error
-        if response.status_code != 200:
-            excerpt = bytes(content[:160]).decode("utf-8", "replace")
-            raise _AnswerError(
-                f"answered {response.status_code} ({excerpt})",
-                may_pass=response.status_code in _RETRIED,
-                pause_s=_retry_after(response.headers),
+        content = json.dumps(body).encode()
+
+        def attempt() -> Answer:
+            return post(
+                self._client,
+                "chat/completions",
+                content,
+                until=until,
+                attempt_s=self._endpoint.timeout_s,
+                most_bytes=_MOST_BYTES,
             )
-        return _read(bytes(content))
+
+        answer = until_answered(attempt, until=until, most_retries=self._endpoint.retries)
+        if answer.status != 200:
+            raise _RefusedError(f"answered {answer.status} ({answer.excerpt})")
+        return _read(request, answer.content)
 
 
 def check_endpoints(policies: Mapping[str, PolicySettings]) -> None:
@@ -161,11 +133,11 @@ def check_endpoints(policies: Mapping[str, PolicySettings]) -> None:
     Raises:
         SettingsError: If one cannot be reached or refuses the key.
     """
-    import httpx
-
     for policy_id, settings in policies.items():
         if settings.endpoint is None:
             continue
+        import httpx
+
         where = f"policies.{policy_id}.endpoint.url={settings.endpoint.url!r}"
         try:
             with _client(policy_id, settings.endpoint) as client:
@@ -196,47 +168,28 @@ def _client(policy_id: str, endpoint: EndpointSettings) -> Any:  # Any: httpx co
         base_url=f"{endpoint.url.rstrip('/')}/",
         headers=headers,
         limits=httpx.Limits(max_connections=endpoint.max_concurrency),
-        trust_env=urlsplit(endpoint.url).hostname not in _LOOPBACK,
+        trust_env=not is_loopback(endpoint.url),
     )
 
 
-def _read(content: bytes) -> tuple[str, str, tuple[int, int]]:
-    """Text, finish reason and used tokens of an answer, which may be anything."""
+def _read(request: TurnRequest, content: bytes) -> TurnReply:
+    """The reply in an answer, which may be anything."""
     try:
         raw = json.loads(content)
         choice = raw["choices"][0]
         text = choice["message"]["content"]
     except (ValueError, RecursionError, KeyError, IndexError, TypeError) as error:
-        raise _AnswerError(f"sent {content[:80]!r}, which is no chat completion", may_pass=False) from error
+        raise _RefusedError(f"sent {content[:80]!r}, which is no chat completion") from error
     if not isinstance(text, str):
-        raise _AnswerError(f"sent the content {text!r:.80}; expected text, no tool call", may_pass=False)
+        raise _RefusedError(f"sent the content {text!r:.80}; expected text, no tool call")
     usage = raw.get("usage")
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [0, 0]
     prompt, completion = (count if isinstance(count, int) and count >= 0 else 0 for count in counts)
-    return text, "length" if choice.get("finish_reason") == "length" else "stop", (prompt, completion)
+    reply = _lost(request, None)
+    finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
+    return replace(reply, text=text, finish_reason=finish, num_prompt_tokens=prompt, num_completion_tokens=completion)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        return min(float(headers["retry-after"]), _LONGEST_PAUSE_S)
-    except (KeyError, ValueError):
-        return None
-
-
-def _reply(
-    request: TurnRequest, text: str, reason: str, usage: tuple[int, int], seconds: float, error: str | None
-) -> TurnReply:
-    finish: FinishReason = "stop" if reason == "stop" else "length" if reason == "length" else "failed"
-    return TurnReply(
-        request_id=request.request_id,
-        text=text,
-        prompt_ids=(),
-        completion_ids=(),
-        behaviour_logprobs=(),
-        finish_reason=finish,
-        policy_version=0,
-        seconds=seconds,
-        error=error,
-        num_prompt_tokens=usage[0],
-        num_completion_tokens=usage[1],
-    )
+def _lost(request: TurnRequest, error: str | None) -> TurnReply:
+    """A reply without text: its episode is lost."""
+    return TurnReply(request.request_id, "", (), (), (), "failed", policy_version=0, seconds=0.0, error=error)

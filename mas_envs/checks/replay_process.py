@@ -70,7 +70,7 @@ def replay(request: Request) -> dict[str, Any]:
 
 
 def _subject(request: Request) -> Subject:
-    source = pickle.loads(request.recipe)
+    source = pickle.loads(request.recipe)  # safe: written by the process that started this one, over its own pipe
     subject = subject_of(source, seed=request.seed, num_episodes=1, step_limit_s=request.step_limit_s)
     return dataclasses.replace(subject, uses_experts=request.uses_experts)
 
