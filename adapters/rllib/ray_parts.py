@@ -4,7 +4,7 @@ import importlib.metadata
 
 from mas_envs.errors import MasEnvsError, MissingExtraError
 
-SUPPORTED = ((2, 56), (2, 61))
+SUPPORTED = ((2, 58), (2, 61))
 
 
 class RayVersionError(MasEnvsError, ImportError):

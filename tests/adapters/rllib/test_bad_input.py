@@ -124,10 +124,10 @@ def test_action_of_the_wrong_kind_is_refused_and_nothing_has_happened(actions: A
     assert np.array_equal(env.aec.observe("solver_0"), observations["solver_0"])
 
 
-@pytest.mark.parametrize("version", ["2.55.1", "2.61.0", "3.0.0"])
+@pytest.mark.parametrize("version", ["2.57.1", "2.61.0", "3.0.0"])
 def test_versions_of_ray_that_were_not_tested_are_refused(version: str) -> None:
     with pytest.raises(
-        RayVersionError, match=rf"ray {version} was not tested; expected >= 2.56 and < 2.61: install one"
+        RayVersionError, match=rf"ray {version} was not tested; expected >= 2.58 and < 2.61: install one"
     ):
         check_version(version)
 
@@ -160,5 +160,5 @@ def test_wrong_version_is_one_sentence() -> None:
     done = command_after("import importlib.metadata; importlib.metadata.version = lambda name: '2.40.0'")
     assert (done.returncode, done.stderr) == (
         1,
-        "ray 2.40.0 was not tested; expected >= 2.56 and < 2.61: install one of those\n",
+        "ray 2.40.0 was not tested; expected >= 2.58 and < 2.61: install one of those\n",
     )
