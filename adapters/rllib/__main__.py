@@ -1,6 +1,7 @@
 """`python -m adapters.rllib MathLoop-v0`: both agents learn small sums with RLlib's PPO on a CPU, in minutes."""
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -60,6 +61,7 @@ def _train(chosen: argparse.Namespace) -> float:
     from adapters.rllib.sums import small_sums, success_frac
 
     torch.set_num_threads(1)
+    logging.getLogger("ray.rllib").setLevel(logging.ERROR)  # its warnings are about its own defaults
     env_config = small_sums(chosen.env_id, largest=chosen.largest)
     config = ppo_config(
         env_config, shared=chosen.shared, agent_wise=not chosen.stock, num_env_runners=chosen.env_runners

@@ -63,7 +63,7 @@ class AgentWiseGAE(GeneralAdvantageEstimation):
 
 
 class AgentWisePPOLearner(PPOTorchLearner):
-    """RLlib's PPO learner with `AgentWiseGAE`: `config.training(learner_class=AgentWisePPOLearner)`."""
+    """RLlib's PPO learner with `AgentWiseGAE`: `config.learners(learner_class=AgentWisePPOLearner)`."""
 
     def build(self) -> None:
         """Put the piece in the place of RLlib's; called by RLlib."""

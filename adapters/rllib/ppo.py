@@ -62,8 +62,8 @@ def ppo_config(
             episodes_to_numpy=False,  # RLlib converts all finished episodes at every step: two thirds of the time
         )
         .learners(num_learners=0)
-        .multi_agent(policies=set(policies), policy_mapping_fn=mapping)
+        .multi_agent(policies=policies, policy_mapping_fn=mapping)
         .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(policies, module)))
         .training(gamma=1.0, lambda_=1.0, train_batch_size_per_learner=2048, minibatch_size=256, num_epochs=4, lr=1e-3)
     )
-    return config.training(learner_class=AgentWisePPOLearner) if agent_wise else config
+    return config.learners(learner_class=AgentWisePPOLearner) if agent_wise else config

@@ -4,7 +4,7 @@ import importlib.metadata
 
 from mas_envs.errors import MasEnvsError, MissingExtraError
 
-SUPPORTED = ((2, 56), (2, 61))
+SUPPORTED = ((2, 58), (2, 61))
 
 
 class RayVersionError(MasEnvsError, ImportError):
@@ -25,6 +25,7 @@ def check_version(version: str) -> None:
 
 try:
     check_version(importlib.metadata.version("ray"))
+    import torch  # noqa: F401 - RLlib goes on without it, and fails later
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
     from ray.rllib.connectors.learner import GeneralAdvantageEstimation
@@ -38,7 +39,8 @@ try:
 except RayVersionError:
     raise
 except (ImportError, importlib.metadata.PackageNotFoundError) as error:
-    raise MissingExtraError(f"adapters.rllib needs {error.name or 'ray'}; pip install 'mas-envs[rllib]'") from error
+    missing = (error.name or "ray").split(".")[0]
+    raise MissingExtraError(f"adapters.rllib needs {missing}; pip install 'mas-envs[rllib]'") from error
 
 __all__ = [
     "Columns",

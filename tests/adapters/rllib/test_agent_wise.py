@@ -154,7 +154,6 @@ class Stateful(TokenModule):
         return {"h": np.zeros(1, np.float32)}
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        batch = {**batch, Columns.OBS: batch[Columns.OBS]}
         return {**super()._forward(batch, **kwargs), Columns.STATE_OUT: batch[Columns.STATE_IN]}
 
 
@@ -172,7 +171,6 @@ def test_stateful_modules_are_refused() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_both_agents_learn_tiny_sums(shared: bool) -> None:
-    torch.set_num_threads(1)
     env_config = small_sums(largest=1)
     config = ppo_config(env_config, shared=shared).debugging(seed=0).training(lr=3e-3)
     runner = runner_of(config)
