@@ -2,6 +2,7 @@
 
 import functools
 import json
+import random
 import time
 import weakref
 from typing import Any, Literal
@@ -9,7 +10,6 @@ from urllib.parse import urlsplit
 
 from mas_envs.argument_checks import is_whole
 from mas_envs.errors import BadArgumentError
-from mas_envs.http_post import Answer, AnswerTooLongError, PassingTroubleError, is_loopback, post, until_answered
 from mas_envs.retrieval.circuit_breaker import CircuitBreaker
 from mas_envs.retrieval.optional_packages import need
 from mas_envs.retrieval.protocol import Passage, RetrievalError, check_search
@@ -20,7 +20,14 @@ __all__ = ["Dialect", "HttpRetriever"]
 Dialect = Literal["auto", "queries", "query"]
 """`queries`: a list in one request; `query`: one text a request; `auto` tries them in this order and keeps one."""
 
+_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+_LONGEST_PAUSE_S = 5.0
 _MOST_ANSWER_BYTES = 16 << 20
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class _TransientError(Exception):
+    """A failure that may go away when asked again."""
 
 
 class HttpRetriever:
@@ -74,14 +81,14 @@ class HttpRetriever:
             "trip_after": trip_after,
             "cool_down_s": cool_down_s,
         }
-        httpx = need("httpx", "HttpRetriever")
+        self._httpx = need("httpx", "HttpRetriever")
         self.url = url if parts.path.rstrip("/").endswith("/retrieve") else f"{url.rstrip('/')}/retrieve"
         self.deadline_s, self.attempt_s = deadline_s, attempt_s
         self._dialect: Dialect = dialect
         self._breaker = CircuitBreaker(trip_after, cool_down_s)
-        self._client = httpx.Client(
-            limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections),
-            trust_env=not is_loopback(url),
+        self._client = self._httpx.Client(
+            limits=self._httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections),
+            trust_env=parts.hostname not in _LOOPBACK,  # a proxy of the environment does not know our loopback
         )
         self._closing = weakref.finalize(self, self._client.close)  # also when nobody calls close
 
@@ -142,23 +149,43 @@ class HttpRetriever:
     def _ask(self, body: dict[str, Any], num_queries: int, k: int, until: float) -> list[list[Passage]]:
         """One request, again until it is answered or the deadline has come."""
         content = json.dumps({**body, "topk": k, "return_scores": True}).encode()
+        pause = 0.1
+        while True:
+            try:
+                return parse_results(self._post(content, until), num_queries, k, self.url)
+            except _TransientError as error:
+                pause = min(2.0 * pause, _LONGEST_PAUSE_S)
+                wait = pause * random.uniform(0.5, 1.0)
+                if time.monotonic() + wait >= until:
+                    raise RetrievalError(f"{self.url}: {error}; gave up when the time for a search was over") from error
+                time.sleep(wait)
 
-        def attempt() -> Answer:
-            return post(
-                self._client, self.url, content, until=until, attempt_s=self.attempt_s, most_bytes=_MOST_ANSWER_BYTES
-            )
-
+    def _post(self, content: bytes, until: float) -> bytes:
+        left = until - time.monotonic()
+        timeout = self._httpx.Timeout(max(0.01, min(left, self.attempt_s)))
+        stop = time.monotonic() + max(0.01, min(left, self.attempt_s))
+        headers = {"Content-Type": "application/json"}
         try:
-            answer = until_answered(attempt, until=until)
-        except PassingTroubleError as error:
-            raise RetrievalError(f"{self.url}: {error}; gave up when the time for a search was over") from error
-        except AnswerTooLongError as error:
-            raise RetrievalError(f"{self.url}: {error}") from error
-        if answer.status in (400, 422):
-            raise _DialectError(f"{self.url}: refused the request with {answer.status} ({answer.excerpt})")
-        if answer.status != 200:
-            raise RetrievalError(f"{self.url}: answered {answer.status} ({answer.excerpt}); check the address")
-        return parse_results(answer.content, num_queries, k, self.url)
+            with self._client.stream("POST", self.url, content=content, headers=headers, timeout=timeout) as response:
+                answer = bytearray()
+                for chunk in response.iter_bytes():
+                    answer += chunk
+                    if len(answer) > _MOST_ANSWER_BYTES:
+                        raise RetrievalError(f"{self.url}: the answer is longer than {_MOST_ANSWER_BYTES} bytes")
+                    if time.monotonic() > stop:  # a server that trickles keeps no read timeout
+                        raise _TransientError(f"the answer took longer than {self.attempt_s:g} s")
+        except self._httpx.TimeoutException as error:
+            raise _TransientError(f"no answer in time ({type(error).__name__})") from error
+        except self._httpx.HTTPError as error:
+            raise _TransientError(f"cannot be reached ({type(error).__name__}: {error})") from error
+        status = response.status_code
+        if status in _RETRIED:
+            raise _TransientError(f"answered {status} ({_excerpt(answer)})")
+        if status in (400, 422):
+            raise _DialectError(f"{self.url}: refused the request with {status} ({_excerpt(answer)})")
+        if status != 200:
+            raise RetrievalError(f"{self.url}: answered {status} ({_excerpt(answer)}); check the address")
+        return bytes(answer)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "HttpRetriever":
         return self
@@ -172,3 +199,7 @@ class HttpRetriever:
 
 class _DialectError(RetrievalError):
     """The server does not read the request; perhaps it reads the other dialect."""
+
+
+def _excerpt(answer: bytearray) -> str:
+    return bytes(answer[:120]).decode("utf-8", "replace")

@@ -94,7 +94,7 @@ def test_a_slow_server_is_an_error_at_the_deadline() -> None:
 
     with fake(slow) as address:
         started = time.monotonic()
-        with pytest.raises(RetrievalError, match=r"no answer within 0\.\d+ s \(ReadTimeout\)"):
+        with pytest.raises(RetrievalError, match=r"no answer in time \(ReadTimeout\)"):
             HttpRetriever(address, deadline_s=0.6, attempt_s=0.2).search(["x"], 3)
         assert time.monotonic() - started < 5.0
         release.set()
