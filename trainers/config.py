@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from trainers.endpoint_settings import EndpointSettings
 from trainers.overrides import SettingsError, apply_override, explain
 from trainers.prices import Price
 
@@ -112,23 +113,6 @@ class LoraSettings(_Section):
     """Names of the layers that get an adapter, or `all-linear`."""
 
 
-class EndpointSettings(_Section):
-    """An OpenAI-compatible endpoint that plays a team-mate: vLLM's server, OpenAI, llama.cpp's server ..."""
-
-    url: str
-    """Such as `http://localhost:8000/v1`; `/chat/completions` is added."""
-    model: str
-    """What the endpoint calls the model."""
-    api_key_env: str | None = None
-    """Environment variable that holds the key; the key itself is written nowhere."""
-    max_concurrency: Count = 16
-    """Requests at the same time."""
-    retries: Annotated[int, Field(ge=0)] = 4
-    """Times a request is sent again when the server is in trouble or limits the rate."""
-    timeout_s: Positive = 120.0
-    """Seconds for a turn, retries included."""
-
-
 class PolicySettings(_Section):
     """One policy: weights, how they are trained and how they sample."""
 
@@ -151,16 +135,26 @@ class PolicySettings(_Section):
     sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()
     endpoint: EndpointSettings | None = None
-    """A model elsewhere instead of weights here; it is frozen."""
+    """A model elsewhere instead of weights here, which makes the policy frozen; `sampling` holds for it too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _freeze_endpoint(cls, values: Any) -> Any:
+        has_endpoint = isinstance(values, Mapping) and values.get("endpoint") is not None
+        return {"frozen": True, **values} if has_endpoint else values
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> "PolicySettings":
         if self.endpoint is None:
             return self
-        if self.lora is not None or self.model != "tiny" or self.engine != EngineSettings():
-            raise ValueError("an endpoint has its own model and cannot be trained; remove 'model', 'lora' and 'engine'")
         if not self.frozen:
-            raise ValueError("an endpoint cannot be trained; set frozen: true")
+            raise ValueError("a policy with an 'endpoint' cannot be trained; remove 'frozen: false'")
+        apply = ("frozen", "sampling", "endpoint")
+        plain = {name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()}
+        if idle := [name for name in plain if name not in apply and getattr(self, name) != plain[name]]:
+            raise ValueError(
+                f"a policy with an 'endpoint' is neither loaded nor trained here; remove {', '.join(map(repr, idle))}"
+            )
         return self
 
 
