@@ -65,8 +65,8 @@ class Alarms:
                 _alarm(
                     "team",
                     "lost_rollouts",
-                    f"{record['lost_rollouts']} of {record['num_rollouts']} rollouts were "
-                    "lost because a policy failed; see 'error' in the transcripts",
+                    f"{record['lost_rollouts']} of {record['num_rollouts']} rollouts were lost because a policy "
+                    f"failed: {_most_frequent(record)}",
                 )
             )
         for policy_id, policy in record["policies"].items():
@@ -140,6 +140,11 @@ class Alarms:
             f"{low}, {share:.0%} had it in iteration {number}: an update since broke the agent; lower the lr of its "
             "policy, set max_grad_norm, and go on from the best checkpoint"
         )
+
+
+def _most_frequent(record: Mapping[str, Any]) -> str:
+    failures = record.get("failures")
+    return str(failures[0]["error"]) if failures else "see 'error' in the transcripts"
 
 
 def _alarm(agent_id: str, name: str, message: str) -> dict[str, str]:

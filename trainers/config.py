@@ -9,19 +9,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from trainers.endpoint_settings import EndpointSettings
 from trainers.overrides import SettingsError, apply_override, explain
-from trainers.policy_settings import (
-    Count,
-    EndpointSettings,
-    EngineSettings,
-    LoraSettings,
-    PolicySettings,
-    Positive,
-    SamplingSettings,
-    Section,
-    Share,
-)
+from trainers.policy_settings import EngineSettings, LoraSettings, PolicySettings, SamplingSettings
 from trainers.prices import Price
+from trainers.setting_kinds import Count, Positive, Section, Share
 
 __all__ = [
     "AlgorithmSettings",

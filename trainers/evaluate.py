@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mas_envs.tasks import TaskSet
 from trainers.prices import Price, cost, price_of
-from trainers.rollout import Deadlines, EnvPool, EpisodeStart, Rollout, Seats, collect_rollouts
+from trainers.rollout import Deadlines, EnvPool, EpisodeStart, Rollout, Seats, collect_rollouts, frequent_failures
 
 __all__ = ["AgentUse", "Evaluation", "Score", "bootstrap_interval", "evaluate", "pass_at_k", "summarise"]
 
@@ -65,6 +65,8 @@ class Evaluation:
     """Agent id -> what it did."""
     unfinished: int
     """Rollouts that were truncated or lost; they count as failures."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """The most frequent errors that ended them -> how many."""
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -159,6 +161,7 @@ def summarise(
         by_source={source: _score([group for group in groups if group[0].source == source], n) for source in sources},
         agents=_use(rollouts, prices or {}),
         unfinished=sum(rollout.status != "completed" for rollout in rollouts),
+        failures=frequent_failures(rollouts),
     )
 
 

@@ -1,6 +1,5 @@
 """`mas-envs eval`: runs and models, side by side on the same tasks."""
 
-import contextlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,11 @@ console = Console()
 
 def evaluate(  # noqa: PLR0913  # one argument an option
     targets: Annotated[
-        list[str], typer.Argument(help="Run directories, model folders or hub names.", metavar="RUN|MODEL...")
+        list[str],
+        typer.Argument(
+            help="Run directories, model folders, hub names, endpoints as URL#MODEL, or recipes of frozen teams.",
+            metavar="RUN|MODEL|URL#MODEL|RECIPE...",
+        ),
     ],
     tasks: Annotated[
         str | None, typer.Option(help="Task set or file; the default is each run's held-out tasks.")
@@ -30,8 +33,11 @@ def evaluate(  # noqa: PLR0913  # one argument an option
     n: Annotated[int, typer.Option(min=1, help="Rollouts per task.")] = 4,
     num_tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to use, from the start of the set.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy; the default is the run's.")] = None,
-    env: Annotated[str, typer.Option(help="Environment that a plain model plays, in every seat.")] = "MathLoop-v0",
+    env: Annotated[str, typer.Option(help="Environment that a plain model plays, as every agent.")] = "MathLoop-v0",
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens a plain model may write in a turn.")] = 1024,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable with the key for endpoints given as URL#MODEL.")
+    ] = None,
     prices: Annotated[
         Path | None,
         typer.Option(help="YAML: agent, role or policy -> price of a million tokens, or {prompt:, completion:}."),
@@ -45,62 +51,31 @@ def evaluate(  # noqa: PLR0913  # one argument an option
     quiet_threads()
     need_torch()
     from trainers.config import SettingsError
+    from trainers.measured_teams import PlainModel, is_endpoint, trainer_of
+    from trainers.progress import ConsoleReporter
     from trainers.records import evaluation_record
-    from trainers.trainer import Trainer
 
+    plain = PlainModel(env=env, max_tokens=max_tokens, api_key_env=api_key_env)
+    reporter = ConsoleReporter(console)
     table = _read_prices(prices)
     results: dict[str, Any] = {}
     records = []
     with tempfile.TemporaryDirectory() as scratch:
-        for target in dict.fromkeys(targets):
-            trainer: Trainer = _trainer(target, Path(scratch), env=env, max_tokens=max_tokens, prices=table)
+        for number, target in enumerate(dict.fromkeys(targets)):
+            trainer = trainer_of(target, Path(scratch) / str(number), plain, prices=table, reporter=reporter)
             try:
                 results[target] = trainer.measure(tasks=tasks, n=n, num_tasks=num_tasks, temperature=temperature)
             except SettingsError as error:
-                if Path(target).exists():
+                if Path(target).exists() or is_endpoint(target):
                     raise
                 raise SettingsError(f"{target} holds no run, and no model of that name can be had: {error}") from error
             records.append({"target": target, **evaluation_record(results[target], trainer.iteration)})
     _show_scores(results, n)
     _show_agents(results)
+    _show_failures(results)
     if output is not None:
         written = records[0] if len(records) == 1 else records
         output.write_text(json.dumps(written, indent=1), encoding="utf-8")
-
-
-def _trainer(
-    target: str, scratch: Path, *, env: str, max_tokens: int, prices: Mapping[str, Any] | None
-) -> Any:  # Any: the class is imported late
-    """The trainer of a run, or one that lets a plain model play every agent."""
-    from trainers.config import SettingsError, parse_settings
-    from trainers.progress import ConsoleReporter
-    from trainers.trainer import Trainer
-
-    reporter = ConsoleReporter(console)
-    if (Path(target) / "settings.yaml").is_file():
-        trainer = Trainer.resume(target, reporter=reporter)
-        if prices is not None:
-            trainer.settings = parse_settings({**trainer.settings.model_dump(), "prices": prices})
-        return trainer
-    if Path(target).is_dir() and not any((Path(target) / name).is_file() for name in _MODEL_FILES):
-        raise SettingsError(f"{target} holds no run (no settings.yaml) and no model (no config.json); check the path")
-    import mas_envs
-
-    with contextlib.closing(mas_envs.make(env)) as made:
-        roles = {made.unwrapped.role_of(agent_id) for agent_id in made.possible_agents}
-    policy = {"model": target, "frozen": True, "sampling": {"max_tokens": max_tokens}}
-    settings = {
-        "name": target,
-        "iterations": 0,
-        "env": {"id": env},
-        "policies": {"model": policy},
-        "agents": dict.fromkeys(sorted(roles), "model"),
-        "prices": prices or {},
-    }
-    return Trainer(parse_settings(settings), scratch / str(len(list(scratch.iterdir()))), reporter=reporter)
-
-
-_MODEL_FILES = ("config.json", "adapter_config.json")
 
 
 def _read_prices(path: Path | None) -> Mapping[str, Any] | None:
@@ -160,3 +135,12 @@ def _show_agents(results: Mapping[str, Any]) -> None:
                 *([("" if use.cost is None else f"{use.cost:.6g}")] if priced else []),
             )
     console.print(agents)
+
+
+def _show_failures(results: Mapping[str, Any]) -> None:
+    """What ended episodes from outside: they count as failures, which may be no fault of the team."""
+    for target, result in results.items():
+        episodes = result.overall.num_tasks * result.n
+        for error, num_ended in result.failures.items():
+            text = f"{target}: {num_ended} of {episodes} episodes failed: {error}"
+            console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)

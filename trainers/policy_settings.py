@@ -1,30 +1,14 @@
 """Settings of one policy: its model, how it is trained, how it samples and what generates its completions."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-__all__ = [
-    "Count",
-    "EndpointSettings",
-    "EngineSettings",
-    "LoraSettings",
-    "PolicySettings",
-    "Positive",
-    "SamplingSettings",
-    "Section",
-    "Share",
-]
+from trainers.endpoint_settings import EndpointSettings
+from trainers.setting_kinds import Count, Positive, Section, Share
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """Settings that belong together; keys it does not know are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+__all__ = ["EngineSettings", "LoraSettings", "PolicySettings", "SamplingSettings"]
 
 
 class SamplingSettings(Section):
@@ -66,23 +50,6 @@ class LoraSettings(Section):
     """Names of the layers that get an adapter, or `all-linear`."""
 
 
-class EndpointSettings(Section):
-    """An OpenAI-compatible endpoint that plays a team-mate: vLLM's server, OpenAI, llama.cpp's server ..."""
-
-    url: str
-    """Such as `http://localhost:8000/v1`; `/chat/completions` is added."""
-    model: str
-    """What the endpoint calls the model."""
-    api_key_env: str | None = None
-    """Environment variable that holds the key; the key itself is written nowhere."""
-    max_concurrency: Count = 16
-    """Requests at the same time."""
-    retries: Annotated[int, Field(ge=0)] = 4
-    """Times a request is sent again when the server is in trouble or limits the rate."""
-    timeout_s: Positive = 120.0
-    """Seconds for a turn, retries included."""
-
-
 class PolicySettings(Section):
     """One policy: weights, how they are trained and how they sample."""
 
@@ -105,14 +72,24 @@ class PolicySettings(Section):
     sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()
     endpoint: EndpointSettings | None = None
-    """A model elsewhere instead of weights here; it is frozen."""
+    """A model elsewhere instead of weights here, which makes the policy frozen; `sampling` holds for it too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _freeze_endpoint(cls, values: Any) -> Any:
+        has_endpoint = isinstance(values, Mapping) and values.get("endpoint") is not None
+        return {"frozen": True, **values} if has_endpoint else values
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> "PolicySettings":
         if self.endpoint is None:
             return self
-        if self.lora is not None or self.model != "tiny" or self.engine != EngineSettings():
-            raise ValueError("an endpoint has its own model and cannot be trained; remove 'model', 'lora' and 'engine'")
         if not self.frozen:
-            raise ValueError("an endpoint cannot be trained; set frozen: true")
+            raise ValueError("a policy with an 'endpoint' cannot be trained; remove 'frozen: false'")
+        apply = ("frozen", "sampling", "endpoint")
+        plain = {name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()}
+        if idle := [name for name in plain if name not in apply and getattr(self, name) != plain[name]]:
+            raise ValueError(
+                f"a policy with an 'endpoint' is neither loaded nor trained here; remove {', '.join(map(repr, idle))}"
+            )
         return self

@@ -129,6 +129,8 @@ class ConsoleReporter:
             f"(95 % interval {low:.1%} to {high:.1%}; {record['num_tasks']} tasks x {record['n']})",
             style="bold",
         )
+        for failure in record["failures"]:
+            self._line(f"! {failure['count']} episodes failed: {failure['error']}", style="yellow")
 
     def message(self, text: str) -> None:
         """Print it above the bars."""

@@ -9,7 +9,7 @@ from trainers.advantages import AdvantageReport, AgentAdvantageStats, advantage_
 from trainers.batch import TrainingBatch
 from trainers.evaluate import Evaluation, Score
 from trainers.learner import AgentUpdate, PolicyUpdate
-from trainers.rollout import Rollout, TurnRecord
+from trainers.rollout import Rollout, TurnRecord, frequent_failures
 
 __all__ = ["evaluation_record", "iteration_record"]
 
@@ -51,6 +51,7 @@ def iteration_record(  # noqa: PLR0913  # all that happened in one iteration
         "num_groups": len({rollout.group_id for rollout in rollouts}),
         "lost_rollouts": sum(rollout.status == "lost" for rollout in rollouts),
         "truncated_rollouts": sum(rollout.status == "truncated" for rollout in rollouts),
+        "failures": _counted(frequent_failures(rollouts)),
         "seconds": dict(seconds),
         "agents": agents,
         "policies": {policy_id: _policy_figures(update) for policy_id, update in updates.items()},
@@ -69,7 +70,12 @@ def evaluation_record(result: Evaluation, iteration: int) -> dict[str, Any]:
         "by_source": {source: _score_figures(score) for source, score in result.by_source.items()},
         "agents": {agent_id: {**vars(use)} for agent_id, use in result.agents.items()},
         "unfinished": result.unfinished,
+        "failures": _counted(result.failures),
     }
+
+
+def _counted(failures: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"error": error, "count": count} for error, count in failures.items()]
 
 
 def _score_figures(score: Score) -> dict[str, Any]:

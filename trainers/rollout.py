@@ -1,6 +1,7 @@
 """Rollouts: episodes that advance on their own, each asking its agents' policies turn by turn."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,9 +27,13 @@ __all__ = [
     "TurnReply",
     "TurnRequest",
     "collect_rollouts",
+    "frequent_failures",
 ]
 
 Status = Literal["completed", "truncated", "lost"]
+
+_PAUSE_S = 0.002
+_NUM_FAILURES = 5
 
 
 @dataclass(frozen=True)
@@ -256,7 +261,7 @@ def collect_rollouts(
     _submit(list(running.values()), seats, seed)
     with EnvSteps[str](envs.step_threads) as steps:
         while running:
-            for reply in _next_replies(seats):
+            for reply in _next_replies(seats, may_wait=not steps.num_running):
                 rollout_id = reply.request_id.rpartition("/")[0]
                 if rollout_id in running:  # else a late answer to an episode that was given up
                     steps.submit(rollout_id, partial(_take, running[rollout_id], reply, limits))
@@ -270,16 +275,25 @@ def collect_rollouts(
     return [finished[rollout_id] for rollout_id in order]
 
 
-def _next_replies(seats: Seats) -> list[TurnReply]:
-    """What has been answered; waits for the policy with the most to do, elsewhere only if none here has work."""
+def frequent_failures(rollouts: Iterable[Rollout]) -> dict[str, int]:
+    """Error -> rollouts that it ended, for the most frequent ones; a limit of turns is no error."""
+    errors = (rollout.error for rollout in rollouts if rollout.status != "completed")
+    return dict(Counter(error for error in errors if error).most_common(_NUM_FAILURES))
+
+
+def _next_replies(seats: Seats, *, may_wait: bool) -> list[TurnReply]:
+    """What has been answered; waits for the policy with the most to do here, for those elsewhere only if it may."""
     busy = [policy for policy in seats.policies.values() if policy.num_in_flight]
     elsewhere = [policy for policy in busy if hasattr(policy, "arrived")]
-    replies = [reply for policy in elsewhere for reply in policy.arrived()]
     here = [policy for policy in busy if policy not in elsewhere]
+    replies = [reply for policy in elsewhere for reply in policy.arrived()]
     if here:
         return replies + max(here, key=lambda policy: policy.num_in_flight).poll()
-    if elsewhere and not replies:
-        return max(elsewhere, key=lambda policy: policy.num_in_flight).poll()
+    while elsewhere and not replies:
+        time.sleep(_PAUSE_S)  # one that is slow must not hold up the answers of another, nor steps that have ended
+        replies = [reply for policy in elsewhere for reply in policy.arrived()]
+        if not may_wait:
+            break
     return replies
 
 

@@ -12,7 +12,7 @@ from trainers.checkpoint import Checkpoint
 from trainers.config import PolicySettings, Settings
 from trainers.engine_choice import attach_engines
 from trainers.learner import Learner, PolicyUpdate
-from trainers.remote_policy import RemotePolicy
+from trainers.remote_policy import RemotePolicy, remote_policy
 from trainers.rollout import Seats
 from trainers.seeds import derive_seed
 from trainers.team import LanguagePolicy, load_team
@@ -35,7 +35,7 @@ class TrainedTeam:
         adapters: dict[str, Path] = {}
         here = {policy_id: policy for policy_id, policy in settings.policies.items() if policy.endpoint is None}
         self.remote = {
-            policy_id: RemotePolicy(policy_id, policy.endpoint, policy)
+            policy_id: remote_policy(policy_id, policy)
             for policy_id, policy in settings.policies.items()
             if policy.endpoint is not None
         }

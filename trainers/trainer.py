@@ -234,10 +234,10 @@ class Trainer:
         if self._checkpoint is not None:
             folders = json.loads((self.run_dir / "models" / "starting.json").read_text(encoding="utf-8"))
         elif all(policy.frozen for policy in self.settings.policies.values()):
-            check_endpoints(self.settings.policies)
             folders = {policy_id: policy.model for policy_id, policy in self.settings.policies.items()}
         else:
             raise SettingsError(f"{self.run_dir} has no whole checkpoint to measure; train further first")
+        check_endpoints(self.settings.policies, self.reporter)
         chosen = self.held_out if tasks is None else load_tasks(tasks)
         with contextlib.closing(TrainedTeam(self.settings, folders, self._checkpoint)) as team:
             return self._play(team, chosen[: num_tasks or len(chosen)], n, temperature)[0]
@@ -304,7 +304,7 @@ class Trainer:
 
     def _start(self) -> TrainedTeam:
         """Models (made on the spot, warm-started, or from the checkpoint), learners and the log."""
-        check_endpoints(self.settings.policies)
+        check_endpoints(self.settings.policies, self.reporter)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(self.settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         (self.run_dir / "settings.yaml").write_text(text, encoding="utf-8")

@@ -58,12 +58,6 @@ def fake(answer: Callable[[bytes, int], Answer]) -> Iterator[str]:
             except OSError:
                 self.close_connection = True  # the client has gone
 
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
         def log_message(self, format: str, *args: object) -> None:
             pass
 
