@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pettingzoo import AECEnv
 
+from mas_envs.error_texts import describe_error
 from mas_envs.errors import MasEnvsError
 from mas_envs.spaces import Message
 from mas_envs.tasks import Task
@@ -165,7 +166,7 @@ class Episode:
         except MasEnvsError:
             raise
         except Exception as error:
-            raise EnvironmentFailure(f"{env} failed in reset(): {type(error).__name__}: {error}") from error
+            raise EnvironmentFailure(f"{env} failed in reset(): {describe_error(error)}") from error
         self._advance()
 
     @property
@@ -187,7 +188,7 @@ class Episode:
         except Exception as error:
             raise EnvironmentFailure(
                 f"{self.env} failed in step() at turn {len(self.turns)}, agent {self.agent_id}, task {self.task_id!r}: "
-                f"{type(error).__name__}: {error}"
+                f"{describe_error(error)}"
             ) from error
         info = self.env.infos.get(self.agent_id, {})
         turn.valid = bool(info.get("valid_action", True))

@@ -18,9 +18,9 @@ from mas_envs.checks.findings import (
     Finding,
     SkipCheckError,
     Status,
-    describe_error,
 )
 from mas_envs.checks.forging import tags_not_forged
+from mas_envs.checks.global_random import global_generators_untouched
 from mas_envs.checks.hostile import any_text_taken, wrong_types_refused
 from mas_envs.checks.infos import infos_fixed, success_said
 from mas_envs.checks.isolation import copies_independent, same_in_threads, side_by_side
@@ -29,12 +29,14 @@ from mas_envs.checks.observing import handed_out_stays, observe_pure
 from mas_envs.checks.pettingzoo_tests import passes_api_test, passes_render_test, passes_seed_test
 from mas_envs.checks.play import plays
 from mas_envs.checks.prompt_growth import prompts_grow_linearly
+from mas_envs.checks.receiving import books_left_alone
 from mas_envs.checks.rewards import rewards_accounted, rewards_paid
 from mas_envs.checks.subject import CheckArgumentError, EnvSource, Subject, subject_of
 from mas_envs.checks.task_choice import task_chosen
 from mas_envs.checks.text_spaces import spaces_hold
 from mas_envs.checks.time_limit import TimeUp
 from mas_envs.checks.transcripts import transcript_faithful
+from mas_envs.error_texts import describe_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +77,7 @@ CHECKS: tuple[Check, ...] = (
     Check("plays", plays, ()),
     Check("agent_names", agent_names),
     Check("agent_tables", agent_tables),
+    Check("receive", books_left_alone, ("plays", "agent_tables")),
     Check("spaces", spaces_hold),
     Check("infos", infos_fixed),
     Check("termination", episodes_end),
@@ -84,6 +87,7 @@ CHECKS: tuple[Check, ...] = (
     Check("success", success_said, ("plays", "infos", "termination", "dead_steps")),
     Check("experts", experts_pure),
     Check("same_seed", same_seed, ("plays", "experts")),
+    Check("global_random", global_generators_untouched, ("plays", "same_seed")),
     Check("seeds_differ", seeds_differ, ("plays", "same_seed")),
     Check("observe", observe_pure, ("plays", "agent_tables", "experts", "same_seed")),
     Check("handed_out", handed_out_stays, _COMPARES),
@@ -165,11 +169,11 @@ def check_env(
     return report
 
 
-def render_report(report: CheckReport, console: "Console") -> None:
-    """Print a report as tables; see `mas_envs.checks.report_table`."""
+def render_report(report: CheckReport, console: "Console", *, verbose: bool = False) -> None:
+    """Print a report as tables, with the checks that passed if `verbose`; see `mas_envs.checks.report_table`."""
     from mas_envs.checks.report_table import render_report  # here, so that `import mas_envs` does not import rich
 
-    render_report(report, console)
+    render_report(report, console, verbose=verbose)
 
 
 def _echo_of(check: Check, failed: Collection[str]) -> str | None:

@@ -73,7 +73,8 @@ def info(env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0.")], se
     table.add_row("id", base.spec.id)
     table.add_row("agents", ", ".join(f"{agent} ({base.role_of(agent)})" for agent in env.possible_agents))
     table.add_row("tasks", escape(str(base.tasks)))
-    table.add_row("first task", escape(f"{base.task.question}  ->  {base.task.answer}"))
+    answer = f"  ->  {_answer_text(base.task)}" if any(base.task.answer) else ""  # tasks that are judged have none
+    table.add_row("first task", escape(f"{base.task.question}{answer}"))
     table.add_row("action space", str(env.action_space(env.agent_selection)))
     table.add_row("info keys", ", ".join(env.infos[env.agent_selection]))
     console.print(Panel(table, title=base.spec.id))
@@ -123,6 +124,7 @@ def check(
     env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0, or module:theirs/Debate-v0.")],
     seed: Annotated[int, typer.Option(help="Seed of all episodes.")] = 0,
     skip: Annotated[list[str] | None, typer.Option(help="Name of a check to leave out; may be given again.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also list the checks that passed.")] = False,
 ) -> None:
     """Check that an environment keeps the contract; exit code 1 when it does not.
 
@@ -132,7 +134,7 @@ def check(
 
     with console.status(f"Checking {env_id}"):
         report = check_env(env_id, seed=seed, skip=skip or (), raise_on_findings=False)
-    render_report(report, console)
+    render_report(report, console, verbose=verbose)
     if not report.passed:
         raise typer.Exit(1)
 

@@ -23,6 +23,7 @@ __all__ = ["ConversationEnv", "Outcome", "Skill", "Turn"]
 
 _AGENT_ID = re.compile(r"[a-z]+_[0-9]+")
 _OBSERVATION_CHARS = 10_000_000
+_REWARDS_EXAMPLE = "{'solver_0': {'correct': 1.0}}"
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
                 "str; decode token ids before you call step()"
             )
         text, fault = mend_text(action, self.max_action_chars)
-        outcome = self.receive(agent_id, text)
+        outcome = self._checked(self.receive(agent_id, text))
         valid = outcome.valid and fault is None
         self._turns.append(Turn(agent_id, text, valid, fault or outcome.reason))
         self._pay(agent_id, outcome, valid)
@@ -311,6 +312,25 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             return EpisodeOrderError(f"{call}() of {self.name} before reset(); call reset() first")
         return EpisodeOrderError(f"{call}() of {self.name} after the end of the episode; call reset() to start anew")
 
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """What an author's `receive` returned, which may be anything; nothing has been booked yet."""
+        if not isinstance(outcome, Outcome):
+            fault = f"returned {outcome!r:.80}; expected an Outcome, such as Outcome('{self.possible_agents[-1]}')"
+        elif not isinstance(outcome.rewards, Mapping) or not all(
+            isinstance(terms, Mapping) for terms in outcome.rewards.values()
+        ):
+            fault = f"paid {outcome.rewards!r:.120}; expected agent -> term -> amount, such as {_REWARDS_EXAMPLE}"
+        elif outcome.success is not None and not isinstance(outcome.success, bool | np.bool_):
+            fault = f"said success={outcome.success!r:.80}; expected True, False or None"
+        elif outcome.success is not None and outcome.next_agent is not None:
+            fault = (
+                f"said success={outcome.success!r} and that {outcome.next_agent!r:.80} is next; expected success None "
+                "until the Outcome that ends the episode, which has next_agent None"
+            )
+        else:
+            return outcome
+        raise MasEnvsError(f"receive of {self.name} {fault}: mend the environment")
+
     def _pay(self, agent_id: str, outcome: Outcome, valid: bool) -> None:
         """Book the rewards of one turn: into `rewards` for this step, and on top of what `last()` will report."""
         self._terms[agent_id] = {}
@@ -322,7 +342,10 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             own["invalid"] = own.get("invalid", 0.0) - self.invalid_penalty
             earned = {**earned, agent_id: own}
         for payee, terms in earned.items():
-            amount = float(sum(terms.values()))
+            try:
+                amount = float(sum(terms.values()))
+            except (TypeError, ValueError):
+                amount = math.nan
             if not math.isfinite(amount):
                 raise MasEnvsError(
                     f"receive of {self.name} paid {payee} {dict(terms)!r} at turn {len(self._turns)}; expected finite "
@@ -345,7 +368,7 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             return
         self.truncations = dict.fromkeys(self.agents, cut)
         self.terminations = dict.fromkeys(self.agents, not cut)
-        self._write_infos(success=outcome.success)
+        self._write_infos(success=None if outcome.success is None else bool(outcome.success))
         self.agent_selection = self.agents[0]
 
     def _leave(self, agent_id: str) -> None:

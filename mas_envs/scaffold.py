@@ -1,5 +1,6 @@
 """`mas-envs new`: an installable package with an environment, tasks, an expert, tests and a recipe."""
 
+import keyword
 import re
 import sys
 from importlib import resources
@@ -19,9 +20,9 @@ _FILES = {
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
     "train.yaml.txt": "train.yaml",
-    "init.py.txt": "{package}/__init__.py",
-    "env.py.txt": "{package}/env.py",
-    "tasks.py.txt": "{package}/tasks.py",
+    "init.py.txt": "src/{package}/__init__.py",
+    "env.py.txt": "src/{package}/env.py",
+    "tasks.py.txt": "src/{package}/tasks.py",
     "test_env.py.txt": "tests/test_env.py",
 }
 
@@ -54,10 +55,12 @@ def write_package(name: str, folder: Path) -> Path:
         folder: Where to write.
 
     Raises:
-        BadArgumentError: If the name cannot be a package name or is taken, or the folder exists; nothing is written.
+        BadArgumentError: If the name cannot be a package name or is taken, or the folder exists or cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise BadArgumentError(f"name {name!r}: expected lower-case words joined by underscores, such as my_team")
+    if keyword.iskeyword(name):
+        raise BadArgumentError(f"name {name!r} is a word of Python's own and cannot be a package; choose another name")
     if name in sys.stdlib_module_names or find_spec(name) is not None:
         raise BadArgumentError(f"name {name!r} is taken by a module that is installed here; choose another name")
     if folder.exists():
@@ -69,8 +72,11 @@ def write_package(name: str, folder: Path) -> Path:
         for mark, value in marks.items():
             text = text.replace(mark, value)
         path = folder / target.format(package=name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise BadArgumentError(f"{path} cannot be written ({error}); choose another --folder") from error
     return folder
 
 

@@ -6,10 +6,11 @@ import importlib
 import inspect
 import operator
 import re
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 from mas_envs.errors import TaskError
 
@@ -225,3 +226,18 @@ def _check_options(name: str, loader: Callable[..., TaskSet], options: Mapping[s
             near = difflib.get_close_matches(str(option), parameters, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(parameters)}"
             raise TaskError(f"task set {name!r} does not take the option {option!r}; {hint}")
+    for option, permitted in _permitted_values(loader).items():
+        if option in options and options[option] not in permitted:
+            raise TaskError(
+                f"task set {name!r} does not take {option}={options[option]!r}; expected one of "
+                f"{', '.join(map(repr, permitted))}"
+            )
+
+
+def _permitted_values(loader: Callable[..., TaskSet]) -> dict[str, tuple[Any, ...]]:
+    """Option -> its values, for those that a loader annotates with `Literal`."""
+    try:
+        hints = typing.get_type_hints(loader.func if isinstance(loader, functools.partial) else loader)
+    except (NameError, TypeError):  # annotations that only a type checker can read, or none
+        return {}
+    return {option: typing.get_args(hint) for option, hint in hints.items() if typing.get_origin(hint) is Literal}

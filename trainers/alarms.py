@@ -20,10 +20,14 @@ class Alarms:
     """Looks at each iteration's record and says what is wrong; each alarm sounds once until it has gone away.
 
     The alarms: `reward_collapse`, `never_called`, `no_entropy`, `gradient_spike`, `not_finite`, `invalid_actions`,
-    `no_signal` and `lost_rollouts`.
+    `no_signal`, `lost_rollouts` and `unearned_term`.
+
+    Args:
+        weighted_terms: Reward terms that settings weigh, and that somebody should earn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weighted_terms: Sequence[str] = ()) -> None:
+        self._weighted_terms = tuple(weighted_terms)
         self._history: list[Mapping[str, Any]] = []
         self._sounding: set[tuple[str, str]] = set()
 
@@ -67,6 +71,16 @@ class Alarms:
                     "lost_rollouts",
                     f"{record['lost_rollouts']} of {record['num_rollouts']} rollouts were lost because a policy "
                     f"failed: {_most_frequent(record)}",
+                )
+            )
+        earned = {term for past in self._history for term in past.get("reward_terms", ())}
+        if unearned := [term for term in self._weighted_terms if term not in earned]:
+            found.append(
+                _alarm(
+                    "team",
+                    "unearned_term",
+                    f"algorithm.reward_weights weighs {', '.join(unearned)}, which no turn has earned so far; the "
+                    f"environment pays {', '.join(sorted(earned)) or 'nothing yet'}: mend the name",
                 )
             )
         for policy_id, policy in record["policies"].items():

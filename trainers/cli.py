@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +26,7 @@ Overrides = Annotated[
 def train(
     recipe: Annotated[str | None, typer.Argument(help="Name of a recipe, or a .yaml file.")] = None,
     overrides: Overrides = None,
-    run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; the default is runs/RECIPE-N.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; the default is runs/NAME-N.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run directory to go on with.")] = None,
     open_report: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report in a browser when there is a screen.")
@@ -49,7 +50,9 @@ def train(
     elif recipe is None:
         raise SettingsError(f"no recipe given; expected one of {', '.join(recipe_names())}, or a .yaml file")
     else:
-        trainer = Trainer(load_settings(recipe, overrides or []), run_dir or _new_run_dir(recipe), reporter=reporter)
+        settings = load_settings(recipe, overrides or [])
+        name = settings.name if "name" in settings.model_fields_set else Path(recipe).stem
+        trainer = Trainer(settings, run_dir or _new_run_dir(name), reporter=reporter)
     console.print(f"Training {trainer.settings.name} in {trainer.run_dir}", highlight=False)
     try:
         result = trainer.train()
@@ -101,10 +104,10 @@ def compare(
     console.print(f"Page: {output}", highlight=False, soft_wrap=True)
 
 
-def _new_run_dir(recipe: str) -> Path:
+def _new_run_dir(name: str) -> Path:
     """`runs/NAME-N` with the first N that is free."""
-    name = Path(recipe).stem
-    return next(path for number in itertools.count(1) if not (path := Path("runs") / f"{name}-{number}").exists())
+    plain = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    return next(path for number in itertools.count(1) if not (path := Path("runs") / f"{plain}-{number}").exists())
 
 
 def _has_screen() -> bool:

@@ -61,8 +61,17 @@ def evaluate(  # noqa: PLR0913  # one argument an option
     results: dict[str, Any] = {}
     records = []
     with tempfile.TemporaryDirectory() as scratch:
-        for number, target in enumerate(dict.fromkeys(targets)):
-            trainer = trainer_of(target, Path(scratch) / str(number), plain, prices=table, reporter=reporter)
+        trainers = {
+            target: trainer_of(target, Path(scratch) / str(number), plain, prices=table, reporter=reporter)
+            for number, target in enumerate(dict.fromkeys(targets))
+        }
+        names = set().union(*(trainer.team_names for trainer in trainers.values()))
+        if unknown := sorted(set(table or {}) - names):
+            raise SettingsError(
+                f"--prices {prices}: {unknown[0]!r} is no agent, role or policy of any team here; expected some of "
+                f"{', '.join(sorted(names))}"
+            )
+        for target, trainer in trainers.items():
             try:
                 results[target] = trainer.measure(tasks=tasks, n=n, num_tasks=num_tasks, temperature=temperature)
             except SettingsError as error:

@@ -50,14 +50,12 @@ def trainer_of(
     """
     if (Path(target) / "settings.yaml").is_file():
         trainer = Trainer.resume(target, reporter=reporter)
-        trainer.settings = _priced(trainer.settings, prices)
-        return trainer
-    settings = _frozen_recipe(target) if target.endswith((".yaml", ".yml")) else _plain_settings(target, plain)
-    return Trainer(_priced(settings, prices), scratch, reporter=reporter)
-
-
-def _priced(settings: Settings, prices: Mapping[str, Any] | None) -> Settings:
-    return settings if prices is None else parse_settings({**settings.model_dump(), "prices": prices})
+    else:
+        settings = _frozen_recipe(target) if target.endswith((".yaml", ".yml")) else _plain_settings(target, plain)
+        trainer = Trainer(settings, scratch, reporter=reporter)
+    if prices is not None:
+        trainer.settings = parse_settings({**trainer.settings.model_dump(), "prices": prices})
+    return trainer
 
 
 def _frozen_recipe(target: str) -> Settings:

@@ -61,7 +61,7 @@ class NameTable(Generic[Value]):
         near = difflib.get_close_matches(str(name), self._values, n=3, cutoff=0.5)
         raise TrainingInputError(
             f"unknown {self._kind} {name!r}",
-            f"one of: {', '.join(self._values)}",
+            f"one of: {', '.join(self._values)}" if self._values else "one that is registered; none is",
             f"did you mean {' or '.join(map(repr, near))}?" if near else f"or register your own {self._kind} first",
         )
 

@@ -51,6 +51,7 @@ def iteration_record(  # noqa: PLR0913  # all that happened in one iteration
         "num_groups": len({rollout.group_id for rollout in rollouts}),
         "lost_rollouts": sum(rollout.status == "lost" for rollout in rollouts),
         "truncated_rollouts": sum(rollout.status == "truncated" for rollout in rollouts),
+        "reward_terms": sorted({term for rollout in rollouts for turn in rollout.turns for term in turn.reward_terms}),
         "failures": _counted(frequent_failures(rollouts)),
         "seconds": dict(seconds),
         "agents": agents,

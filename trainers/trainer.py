@@ -38,6 +38,7 @@ from trainers.seeds import derive_seed
 from trainers.starting_models import StartingModels
 from trainers.task_order import TaskOrder
 from trainers.team import assign_agents
+from trainers.team_names import check_team_names, weighted_terms
 from trainers.trained_team import TrainedTeam
 
 __all__ = ["Callback", "RunResult", "Trainer", "TrainingDiverged", "TrainingInterrupted"]
@@ -84,6 +85,7 @@ class Trainer:
         env = self._envs.take()
         self._role_of = {agent_id: env.unwrapped.role_of(agent_id) for agent_id in env.possible_agents}
         self._policy_of = assign_agents(settings.agents, self._role_of)
+        check_team_names(settings, self._role_of)
         self.tasks: TaskSet = env.unwrapped.tasks
         self._envs.give_back(env)
         self.held_out = self._held_out_tasks()
@@ -93,7 +95,7 @@ class Trainer:
         self._order = TaskOrder(len(self.tasks), settings.seed, int(state.get("cursor", 0)))
         self._best = float(state.get("best", -1.0))
         self._bad_updates = int(state.get("bad_updates", 0))
-        self._alarms = Alarms()
+        self._alarms = Alarms(weighted_terms(settings))
         self._stop = StopRequest(
             lambda: self.reporter.message("stopping after this iteration; press Ctrl-C again to stop at once")
         )
@@ -142,6 +144,11 @@ class Trainer:
         if agent not in known:
             raise SettingsError(f"{self.run_dir} has no agent {agent!r}; expected one of {', '.join(sorted(known))}")
         return known[agent]
+
+    @property
+    def team_names(self) -> set[str]:
+        """Agent ids, roles and policies."""
+        return {*self._role_of, *self._role_of.values(), *self.settings.policies}
 
     def stop(self) -> None:
         """Ask for a stop at the end of this iteration, as the first Ctrl-C does."""

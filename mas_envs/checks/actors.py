@@ -11,7 +11,18 @@ from gymnasium import spaces
 from mas_envs.checks.subject import AnyEnv, Subject
 from mas_envs.conversation import Skill
 
-__all__ = ["Actor", "actors_for", "babble", "constant", "echo_form", "expert", "has_expert", "shown_forms", "texts_in"]
+__all__ = [
+    "Actor",
+    "actors_for",
+    "babble",
+    "constant",
+    "echo_form",
+    "expert",
+    "has_expert",
+    "shown_forms",
+    "texts_in",
+    "with_content",
+]
 
 Actor = Callable[[AnyEnv, str, Any, random.Random], Any]
 """From an environment, the acting agent, its observation and a generator to an action."""
@@ -97,6 +108,21 @@ def shown_forms(observation: Any) -> list[str]:
         if _BOX.search(text[:20_000]):
             forms[r"\boxed{4}"] = None
     return list(forms)
+
+
+def with_content(said: Any, content: str) -> str | None:
+    """What was said, with another content in its last tag block or box; None where it has neither.
+
+    >>> with_content("So <verify>approve</verify>.", "")
+    'So <verify></verify>.'
+    """
+    if not isinstance(said, str):
+        return None
+    found = max((*_FORM.finditer(said), *_BOX.finditer(said)), key=lambda form: form.end(), default=None)
+    if found is None:
+        return None
+    group = 2 if found.re is _FORM else 1
+    return said[: found.start(group)] + content + said[found.end(group) :]
 
 
 def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

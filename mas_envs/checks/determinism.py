@@ -11,9 +11,10 @@ from typing import Any
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import Frame, first_difference, play, snapshot, start
-from mas_envs.checks.findings import Fault, SkipCheckError, short
+from mas_envs.checks.findings import Fault, SkipCheckError
 from mas_envs.checks.replay_process import CANNOT_MAKE, Request, opening, replay
 from mas_envs.checks.subject import AnyEnv, Subject
+from mas_envs.error_texts import short
 
 __all__ = ["reset_forgets", "same_in_second_process", "same_seed", "seeds_differ", "unseeded_reset"]
 

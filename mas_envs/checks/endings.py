@@ -5,9 +5,10 @@ from typing import Any
 
 from mas_envs.checks.actors import Actor, actors_for, babble, constant, echo_form
 from mas_envs.checks.episodes import actor_rng, is_over, snapshot, start, turns
-from mas_envs.checks.findings import Fault, SkipCheckError, describe_error
+from mas_envs.checks.findings import Fault, SkipCheckError
 from mas_envs.checks.subject import AnyEnv, Subject
 from mas_envs.conversation import ConversationEnv
+from mas_envs.error_texts import describe_error
 
 __all__ = ["calls_in_order", "closes", "dead_steps", "episodes_end", "limit_truncates"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from mas_envs.checks.actors import Actor, babble
-from mas_envs.checks.findings import short
 from mas_envs.checks.subject import AnyEnv
 from mas_envs.checks.time_limit import time_limit
+from mas_envs.error_texts import short
 
 __all__ = [
     "SHORT_EPISODE",

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from mas_envs.checks.actors import echo_form
 from mas_envs.checks.episodes import actor_rng, is_over, snapshot, start, turns
-from mas_envs.checks.findings import Fault, SkipCheckError, describe_error, short
+from mas_envs.checks.findings import Fault, SkipCheckError
 from mas_envs.checks.subject import AnyEnv, Subject
+from mas_envs.error_texts import describe_error, short
 from mas_envs.errors import MasEnvsError
 
 __all__ = ["experts_pure"]

@@ -1,10 +1,11 @@
 """Forged tags: what one agent writes cannot pass for the environment's own tags or a chat turn in another's prompt."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from mas_envs.checks.actors import Actor, actors_for, texts_in
+from mas_envs.checks.actors import Actor, actors_for, texts_in, with_content
 from mas_envs.checks.episodes import Frame, actor_rng, play, replayed, start, turns
 from mas_envs.checks.findings import Fault, SkipCheckError
 from mas_envs.checks.subject import AnyEnv, Subject
@@ -34,9 +35,10 @@ _DEEPEST_TURN = 6
 def tags_not_forged(subject: Subject) -> Iterator[Fault]:
     """A text full of tags raises the count of raw tags in no other agent's observation, against the same text without.
 
-    Two environments with one seed take the same actions up to a turn; there one agent's action is followed by tags in
-    one of them, and by the same words in harmless brackets in the other. They are compared only where both then stand
-    at the same point, so that an action which the tags made invalid is not held against the environment.
+    Two environments with one seed take the same actions up to a turn; there one agent's action is followed by tags (or
+    has them in its block) in one of them, and by the same words in harmless brackets in the other. They are compared
+    only where both then stand at the same point, so that an action which the tags made invalid is not held against the
+    environment.
     """
     subject.require_text()
     if len(subject.agent_ids) < 2:
@@ -50,7 +52,11 @@ def tags_not_forged(subject: Subject) -> Iterator[Fault]:
         for depth in range(len(live)):
             for forged in (CHAT_MARKERS, *((tag,) for tag in tags)):
                 if reported.isdisjoint(forged):
-                    faults = list(_forged_at(subject, envs, live, depth, forged))
+                    faults = [
+                        fault
+                        for place in (_after, with_content)
+                        for fault in _forged_at(subject, envs, live, depth, forged, place)
+                    ]
                     reported |= {tag for fault, tag in faults}
                     yield from (fault for fault, _ in faults)
         if reported:
@@ -58,15 +64,22 @@ def tags_not_forged(subject: Subject) -> Iterator[Fault]:
 
 
 def _forged_at(
-    subject: Subject, envs: tuple[AnyEnv, AnyEnv], live: list[Frame], depth: int, forged: tuple[str, ...]
+    subject: Subject,
+    envs: tuple[AnyEnv, AnyEnv],
+    live: list[Frame],
+    depth: int,
+    forged: tuple[str, ...],
+    place: Callable[[Any, str], str | None],
 ) -> Iterator[tuple[Fault, str]]:
     author = live[depth].agent_id
     raw = " ".join((*forged, *(_nested(tag) for tag in forged)))
     harmless = raw.replace("<", "(").replace(">", ")").replace("[", "(").replace("]", ")")
     for env, addition in zip(envs, (harmless, raw), strict=True):
+        action = place(live[depth].action, addition)
+        if action is None:
+            return
         start(env, subject.seed)
-        said = [*live[:depth], _with_action(live[depth], f"{live[depth].action} {addition}")]
-        _say(env, replayed(said), depth + 1)
+        _say(env, replayed([*live[:depth], replace(live[depth], action=action)]), depth + 1)
     quiet, loud = envs
     if _flow(quiet) != _flow(loud):
         return
@@ -93,8 +106,8 @@ def _say(env: AnyEnv, actor: Actor, num_turns: int) -> None:
         pass
 
 
-def _with_action(frame: Frame, action: str) -> Frame:
-    return Frame(frame.turn, frame.agent_id, frame.fields, action)
+def _after(said: Any, addition: str) -> str:
+    return f"{said} {addition}"
 
 
 def _nested(tag: str) -> str:

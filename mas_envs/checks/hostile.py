@@ -4,21 +4,25 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from mas_envs.checks.actors import Actor, actors_for, texts_in
+from mas_envs.checks.actors import Actor, actors_for, texts_in, with_content
 from mas_envs.checks.episodes import (
     SHORT_EPISODE,
     Difference,
+    Frame,
     actor_rng,
     first_difference,
+    play,
+    replayed,
     resume,
     snapshot,
     start,
     turns,
 )
-from mas_envs.checks.findings import Fault, describe_error
+from mas_envs.checks.findings import Fault
 from mas_envs.checks.forging import CHAT_MARKERS
 from mas_envs.checks.subject import AnyEnv, Subject
 from mas_envs.checks.time_limit import TimeUp, time_limit
+from mas_envs.error_texts import describe_error
 from mas_envs.errors import MasEnvsError
 
 __all__ = ["any_text_taken", "wrong_types_refused"]
@@ -35,21 +39,57 @@ HOSTILE_TEXTS = {
     "20,000 open brackets": "{[(<" * 5_000,
     "5,000 open boxes and thoughts": "\\boxed{" * 5_000 + "<think>" * 5_000,
     "format fields": "{0} {} {name!r:>{1}} %s %(x)d $x ${y} {",
+    "5,000 digits": "9" * 5_000,
+    "digits of other scripts": "\u00b2\u00b3 \u0663\u0664 \u2460 \u4e94",
+    "a number that is none": "nan",
+    "a number without end": "-1e999",
+    "a division by zero": "1/0",
+    "a tower of powers": "9**9**9**9",
     "chat turns": " ".join(CHAT_MARKERS),
 }
 """Name -> text that a model may write by accident, or on purpose."""
 
+_MOST_TURNS = 3
+"""Turns of each agent at which it is tried: the first, one in the middle, and the last."""
+_LONG = 10_000
+_ROUNDS_AFTER = 2
+"""Turns of every agent that are played after it."""
+
 
 def any_text_taken(subject: Subject) -> Iterator[Fault]:
-    """Every text is taken from every agent without an error or a hang, and leaves observations that can be used."""
+    """Every text is taken from every agent at every turn, bare and in its usual form, without an error or a hang."""
     subject.require_text()
-    for agent_id in subject.agent_ids:
+    for actor, frames, depth in _occasions(subject):
+        said = frames[depth].action
+        is_first = all(frame.agent_id != frames[depth].agent_id for frame in frames[:depth])
         for name, text in HOSTILE_TEXTS.items():
-            env = subject.fresh()
-            actor = _reach(subject, env, agent_id)
-            if actor is None:
-                break
-            yield from _attacked(subject, env, actor, name, text)
+            if len(text) > _LONG and not is_first:
+                continue  # once is enough for what takes a second
+            inside = with_content(said, text)
+            for where, action in ((name, text), (f"{name} in the usual form", inside)):
+                if action is None:
+                    continue
+                env = subject.fresh()
+                start(env, subject.seed)
+                for _ in turns(env, replayed(frames[:depth]), actor_rng("reach"), max_turns=depth):
+                    pass
+                yield from _attacked(subject, env, actor, where, action)
+
+
+def _occasions(subject: Subject) -> Iterator[tuple[Actor, list[Frame], int]]:
+    """Episodes and the turns in them to attack, each agent's n-th turn once; experts first, as they get furthest."""
+    tried: set[tuple[str, int]] = set()
+    for actor in reversed(actors_for(subject).values()):
+        frames = [
+            frame for frame in play(subject.fresh(), actor, subject.seed, limit_s=subject.step_limit_s) if frame.live
+        ]
+        for agent_id in subject.agent_ids:
+            own = [depth for depth, frame in enumerate(frames) if frame.agent_id == agent_id]
+            chosen = {own[index * (len(own) - 1) // (_MOST_TURNS - 1)] for index in range(_MOST_TURNS)} if own else ()
+            for depth in sorted(chosen):
+                if (agent_id, own.index(depth)) not in tried:
+                    tried.add((agent_id, own.index(depth)))
+                    yield actor, frames, depth
 
 
 def wrong_types_refused(subject: Subject) -> Iterator[Fault]:
@@ -125,9 +165,11 @@ def _attacked(subject: Subject, env: AnyEnv, actor: Actor, name: str, text: str)
         with time_limit(subject.step_limit_s):
             env.step(text)
         faults = list(_left_usable(env, agent_id, turn, name, is_legal))
-        for _ in turns(env, actor, actor_rng("after"), limit_s=subject.step_limit_s):
+        aftermath = _ROUNDS_AFTER * len(subject.agent_ids)
+        for _ in turns(env, actor, actor_rng("after"), max_turns=aftermath, limit_s=subject.step_limit_s):
             with time_limit(subject.step_limit_s):
-                snapshot(env)
+                for viewer in env.possible_agents:
+                    env.observe(viewer)
     except (Exception, TimeUp) as error:  # noqa: BLE001  # third-party code may raise anything
         yield Fault(
             field=f"step() with {name}",

@@ -7,8 +7,9 @@ import numpy as np
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import actor_rng, is_over, start, turns
-from mas_envs.checks.findings import Fault, short
+from mas_envs.checks.findings import Fault
 from mas_envs.checks.subject import AnyEnv, Subject
+from mas_envs.error_texts import short
 
 __all__ = ["infos_fixed", "success_said"]
 

@@ -2,7 +2,8 @@
 
 An environment says what is hidden with a method `hidden_from(agent_id)` that returns a set of
 
-- `"answer"`: the task's answer and metadata,
+- `"answer"`: the task's answer, and its metadata as a whole,
+- `"metadata.KEY"`: what the task's metadata hold under that key, such as the price that only the buyer may know,
 - `"thoughts"`: what other agents write inside `<think>`,
 - agent ids: everything that these agents write, and what only they are shown at the start.
 
@@ -12,51 +13,54 @@ Without that method only the answer is hidden, from everyone: in most conversati
 import random
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from mas_envs.checks.actors import Actor, actors_for, babble, echo_form, shown_forms, texts_in
 from mas_envs.checks.episodes import actor_rng, is_over, start, turns
-from mas_envs.checks.findings import Fault, SkipCheckError, describe_error, short
+from mas_envs.checks.findings import Fault, SkipCheckError
+from mas_envs.checks.planted_tasks import METADATA, metadata_keys, plant_task, sample_tasks
 from mas_envs.checks.subject import AnyEnv, Subject
-from mas_envs.tasks import Task
+from mas_envs.error_texts import short
 
 __all__ = ["ANSWER", "THOUGHTS", "answer_hidden", "texts_hidden"]
 
 ANSWER = "answer"
 THOUGHTS = "thoughts"
 
-_NUMBER_SECRET = "748159263017"
-_TEXT_SECRET = "Qzvanswerxkw"
-_EXTRA_SECRET = "Qzvmetadataxkw"
 _LEAST_LINE_CHARS = 20
 _MARK = re.compile(r"Qzv(?:text|thought)\w*?xkw")
 
 
 def answer_hidden(subject: Subject) -> Iterator[Fault]:
-    """The ground truth of a planted task is shown to nobody before the episode ends."""
+    """What `hidden_from` hides of a task, by default its answer from everyone, is not shown before the episode ends."""
+    hidden = {agent_id: _hidden_from(env, agent_id) for env in (subject.fresh(),) for agent_id in env.possible_agents}
+    yield from _known_keys(subject, hidden)
     for name, actor in (("babble", babble), ("echo", echo_form)):
         env = subject.fresh()
-        task = _plant_task(subject, env)
-        secrets = (*_answers(task), _EXTRA_SECRET)
+        planted = plant_task(subject, env, _task_parts(hidden))
         for turn in turns(env, actor, actor_rng("answer", name), limit_s=subject.step_limit_s):
             if is_over(env):
                 break
             for agent_id in env.possible_agents:
-                if ANSWER not in _hidden_from(env, agent_id):
-                    continue
                 for path, text in texts_in(env.observe(agent_id)):
-                    secret = next((secret for secret in secrets if secret in text), None)
-                    if secret is not None:
-                        what = "metadata" if secret == _EXTRA_SECRET else "answer"
+                    shown = next(
+                        (
+                            (secret, part)
+                            for secret, part in planted.items()
+                            if secret in text and not hidden[agent_id].isdisjoint((part, _whole_of(part)))
+                        ),
+                        None,
+                    )
+                    if shown is not None:
+                        secret, part = shown
                         yield Fault(
                             field=f"observation{path}",
                             agent_id=agent_id,
                             turn=turn,
-                            found=f"the {what} of the task: ...{_around(text, secret)}...",
-                            expected="no ground truth in what an agent is shown while the episode runs",
-                            remedy=f"keep task.{what} out of prompts; if an agent is meant to know it, leave 'answer' "
-                            "out of what hidden_from(agent_id) returns",
+                            found=f"the {part} of the task: ...{_around(text, secret)}...",
+                            expected="nothing that is hidden from this agent in what it is shown before the end",
+                            remedy=f"keep task.{part} out of its prompts; if the agent is meant to know it, leave "
+                            f"{part!r} out of what hidden_from(agent_id) returns",
                         )
                         return
 
@@ -65,7 +69,10 @@ def texts_hidden(subject: Subject) -> Iterator[Fault]:
     """What the environment declares private to some agents is not shown to the others."""
     subject.require_text()
     probe = subject.fresh()
-    hidden = {agent_id: _hidden_from(probe, agent_id) - {ANSWER} for agent_id in probe.possible_agents}
+    hidden = {
+        agent_id: {name for name in _hidden_from(probe, agent_id) if name != ANSWER and not name.startswith(METADATA)}
+        for agent_id in probe.possible_agents
+    }
     yield from _known_names(hidden)
     if not any(hidden.values()):
         raise SkipCheckError("everything said is public: hidden_from() names neither agents nor 'thoughts'")
@@ -102,6 +109,27 @@ def _hidden_from(env: AnyEnv, agent_id: str) -> frozenset[str]:
     return frozenset({ANSWER} if declare is None else declare(agent_id))
 
 
+def _known_keys(subject: Subject, hidden: Mapping[str, Collection[str]]) -> Iterator[Fault]:
+    keys = metadata_keys(_task_parts(hidden))
+    present = {key for task in sample_tasks(subject, subject.fresh()) for key in task.metadata} if keys else set()
+    for unknown in sorted(set(keys) - present):
+        yield Fault(
+            field="hidden_from()",
+            found=f"{METADATA + unknown!r}",
+            expected=f"a key of the tasks' metadata: {', '.join(sorted(present)) or 'they have none'}",
+            remedy="mend the name",
+        )
+
+
+def _task_parts(hidden: Mapping[str, Collection[str]]) -> list[str]:
+    return sorted({name for names in hidden.values() for name in names if name == ANSWER or name.startswith(METADATA)})
+
+
+def _whole_of(part: str) -> str:
+    """What hides a part along with others: hidden metadata go with a hidden answer, unless their key is named."""
+    return ANSWER if part == "metadata" else part
+
+
 def _known_names(hidden: Mapping[str, Collection[str]]) -> Iterator[Fault]:
     for agent_id, names in hidden.items():
         for unknown in sorted(set(names) - set(hidden) - {THOUGHTS} | (set(names) & {agent_id})):
@@ -109,48 +137,9 @@ def _known_names(hidden: Mapping[str, Collection[str]]) -> Iterator[Fault]:
                 field="hidden_from()",
                 agent_id=agent_id,
                 found=repr(unknown),
-                expected=f"'answer', 'thoughts' or the ids of other agents: {', '.join(hidden)}",
+                expected=f"'answer', 'metadata.KEY', 'thoughts' or the ids of other agents: {', '.join(hidden)}",
                 remedy="mend the name",
             )
-
-
-def _plant_task(subject: Subject, env: AnyEnv) -> Task:
-    """Starts an episode of a task whose answer and metadata are secrets that cannot stand anywhere by chance."""
-    start(env, subject.seed)
-    original = getattr(env.unwrapped, "task", None)
-    if not isinstance(original, Task):
-        raise SkipCheckError("the environment has no attribute `task`, so no answer can be planted")
-    if not any(ANSWER in _hidden_from(env, agent_id) for agent_id in env.possible_agents):
-        raise SkipCheckError("hidden_from() hides the answer from nobody")
-    answers = (original.answer,) if isinstance(original.answer, str) else original.answer
-    is_number = all(answer.strip().lstrip("-").replace(".", "", 1).isdigit() for answer in answers)
-    secret = _NUMBER_SECRET if is_number else _TEXT_SECRET
-    planted: Task = replace(
-        original,
-        answer=secret if isinstance(original.answer, str) else (secret,),
-        metadata={**_with_secret(dict(original.metadata), answers, secret), "planted_by_check_env": _EXTRA_SECRET},
-    )
-    try:
-        start(env, subject.seed, {"task": planted})
-    except Exception as error:
-        raise SkipCheckError(f"a task with a planted answer is refused: {describe_error(error)}") from error
-    present: object = env.unwrapped.task
-    if present is not planted:
-        raise SkipCheckError("options={'task': ...} is not followed, so no answer can be planted")
-    return planted
-
-
-def _with_secret(value: Any, answers: tuple[str, ...], secret: str) -> Any:
-    """Metadata in which texts that are the answer are the secret."""
-    if isinstance(value, dict):
-        return {key: _with_secret(part, answers, secret) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_with_secret(part, answers, secret) for part in value)
-    return secret if value in answers else value
-
-
-def _answers(task: Task) -> tuple[str, ...]:
-    return (task.answer,) if isinstance(task.answer, str) else task.answer
 
 
 def _own_lines(env: AnyEnv, hidden: Mapping[str, Collection[str]]) -> dict[str, list[tuple[str, str]]]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import actor_rng, canonical, first_difference, play, replayed, snapshot, start, turns
-from mas_envs.checks.findings import Fault, short
+from mas_envs.checks.findings import Fault
 from mas_envs.checks.subject import Subject
+from mas_envs.error_texts import short
 
 __all__ = ["handed_out_stays", "observe_pure"]
 

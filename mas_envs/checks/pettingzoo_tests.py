@@ -6,8 +6,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 
-from mas_envs.checks.findings import Fault, SkipCheckError, describe_error, short
+from mas_envs.checks.findings import Fault, SkipCheckError
 from mas_envs.checks.subject import AnyEnv, Subject
+from mas_envs.error_texts import describe_error, short
 
 __all__ = ["BENIGN_WARNINGS", "passes_api_test", "passes_render_test", "passes_seed_test"]
 

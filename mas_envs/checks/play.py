@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import SHORT_EPISODE, actor_rng, resume, start
-from mas_envs.checks.findings import Fault, describe_error
+from mas_envs.checks.findings import Fault
 from mas_envs.checks.subject import Subject
 from mas_envs.checks.time_limit import TimeUp
+from mas_envs.error_texts import describe_error
 
 __all__ = ["plays"]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import Frame, canonical, play, snapshot, start
-from mas_envs.checks.findings import describe_error
 from mas_envs.checks.subject import AnyEnv, Subject, subject_of
+from mas_envs.error_texts import describe_error
 
 __all__ = ["CANNOT_MAKE", "Request", "opening", "replay"]
 

@@ -1,28 +1,47 @@
 """The report of `check_env` as tables for a terminal."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas_envs.checks.findings import CheckReport
+from mas_envs.checks.findings import CheckReport, CheckResult
 
 __all__ = ["render_report"]
 
 _STYLES = {"passed": "green", "warned": "yellow", "failed": "bold red", "skipped": "dim"}
 
 
-def render_report(report: CheckReport, console: Console) -> None:
-    """Print the report: a line for each check, then every finding with its remedy.
+def render_report(report: CheckReport, console: Console, *, verbose: bool = False) -> None:
+    """Print the report: every finding with its remedy, what was skipped and why, and how many checks passed.
 
     Args:
         report: What `check_env` returned, or `CheckFailedError.report`.
         console: Where to print.
+        verbose: Whether to list the checks that passed too, and what each asks for.
     """
-    checks = Table(title=Text(f"check_env: {report.env_name}"), title_justify="left", show_edge=False)
+    listed = [result for result in report.results if verbose or result.status != "passed"]
+    if listed:
+        console.print(_checks_table(listed))
+    if report.findings:
+        console.print(_findings_table(report))
+    verdict = "passed" if report.passed else "failed"
+    num_passed = sum(result.status == "passed" for result in report.results)
+    num_warnings = sum(finding.level == "warning" for finding in report.findings)
+    summary = (
+        f"{report.env_name} {verdict}: {len(report.findings) - num_warnings} errors, {num_warnings} warnings, "
+        f"{len(report.skipped)} checks skipped, {num_passed} of {len(report.results)} checks passed"
+    )
+    console.print(Text(summary, style=_STYLES[verdict]))
+
+
+def _checks_table(results: Sequence[CheckResult]) -> Table:
+    checks = Table(show_edge=False)
     for heading in ("check", "result", "asks for, or why it was skipped"):
         checks.add_column(heading, overflow="fold")
     checks.add_column("s", justify="right")
-    for result in report.results:
+    for result in results:
         style = _STYLES[result.status]
         note = result.title if result.reason is None else result.reason
         checks.add_row(
@@ -31,13 +50,7 @@ def render_report(report: CheckReport, console: Console) -> None:
             Text(note, style="dim" if result.reason else ""),
             f"{result.duration_s:.2f}",
         )
-    console.print(checks)
-    if report.findings:
-        console.print(_findings_table(report))
-    verdict = "passed" if report.passed else "failed"
-    num_warnings = sum(finding.level == "warning" for finding in report.findings)
-    summary = f"{verdict}: {len(report.findings) - num_warnings} errors, {num_warnings} warnings, "
-    console.print(Text(f"{summary}{len(report.skipped)} checks skipped", style=_STYLES[verdict]))
+    return checks
 
 
 def _findings_table(report: CheckReport) -> Table:

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-from mas_envs.checks.findings import SkipCheckError, describe_error
+from mas_envs.checks.findings import SkipCheckError
+from mas_envs.error_texts import describe_error
 from mas_envs.errors import MasEnvsError
 from mas_envs.registration import EnvSpec, make, spec
 from mas_envs.tasks import TaskSet

@@ -11,8 +11,9 @@ from gymnasium import spaces
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import actor_rng, start, turns
-from mas_envs.checks.findings import Fault, short
+from mas_envs.checks.findings import Fault
 from mas_envs.checks.subject import AnyEnv, Subject
+from mas_envs.error_texts import short
 
 __all__ = ["spaces_hold"]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from mas_envs.checks.actors import actors_for
 from mas_envs.checks.episodes import play
-from mas_envs.checks.findings import Fault, SkipCheckError, short
+from mas_envs.checks.findings import Fault, SkipCheckError
 from mas_envs.checks.subject import AnyEnv, Subject
+from mas_envs.error_texts import short
 
 __all__ = ["transcript_faithful"]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from mas_envs.retrieval.index_size import human_bytes
@@ -49,7 +49,7 @@ def build(
         f"memory-mapped; {human_bytes(plan.scratch_bytes)} of disk more while it is built.",
         highlight=False,
     )
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description:>10}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bars: dict[str, TaskID] = {}
 

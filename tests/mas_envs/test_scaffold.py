@@ -53,7 +53,7 @@ def test_generated_recipe_trains(installed: tuple[Path, Path], tmp_path: Path) -
 
 def test_environment_of_the_template_is_under_sixty_lines(tmp_path: Path) -> None:
     package = write_package("my_other_team", tmp_path / "other")
-    source = (package / "my_other_team" / "env.py").read_text()
+    source = (package / "src" / "my_other_team" / "env.py").read_text()
     assert source[source.index("class ") :].count("\n") < 60
 
 
@@ -63,6 +63,7 @@ def test_environment_of_the_template_is_under_sixty_lines(tmp_path: Path) -> Non
         ("My-Team", "expected lower-case words joined by underscores"),
         ("", "expected lower-case words joined by underscores"),
         ("../evil", "expected lower-case words joined by underscores"),
+        ("class", "is a word of Python's own"),
         ("json", "is taken by a module that is installed here"),
         ("mas_envs", "is taken by a module that is installed here"),
     ],

@@ -112,6 +112,7 @@ def test_malformed_loader_name_is_refused(name: str) -> None:
             {"name": "arithmetic", "levle": 2},
             "task set 'arithmetic' does not take the option 'levle'; did you mean 'level'?",
         ),
+        ({"name": "arithmetic", "split": "dev"}, "does not take split='dev'; expected one of 'train', 'test'"),
         ({"name": "arithmetic", "zzz": 2}, "does not take the option 'zzz'; it takes level, split"),
         ({"level": 2}, "the key 'name' is missing"),
         ({"name": 3}, "the key 'name' is missing"),

@@ -68,7 +68,7 @@ def test_run_directories_are_numbered(recipe: Path, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert RUNNER.invoke(app(), ["train", str(recipe), "iterations=0", "--no-open"]).exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["short-1", "short-2"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["test-1", "test-2"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import mas_envs
+from adapters.llm import EnvironmentFailure
 from mas_envs import Skill
-from mas_envs.conversation import ConversationEnv
+from mas_envs.conversation import ConversationEnv, Outcome
 from mas_envs.errors import MasEnvsError
 from mas_envs.math_loop.env import MathLoopEnv
 from tests.trainers.tiny_team import env_pool, make_env, tiny_policy, tiny_seats, tiny_settings
@@ -37,6 +38,16 @@ class WithoutExperts(MathLoopEnv):
 def test_environment_without_experts_says_so() -> None:
     with pytest.raises(MasEnvsError, match="has no scripted expert for 'solver_0'"):
         collect_demonstrations(WithoutExperts(), 1, seed=0)
+
+
+class DividesByZero(MathLoopEnv):
+    def receive(self, agent_id: str, text: str) -> Outcome:
+        raise ZeroDivisionError("on purpose")
+
+
+def test_environment_that_fails_under_experts_is_named_with_its_line() -> None:
+    with pytest.raises(EnvironmentFailure, match=r"math_loop_v0 failed while .* turn of solver_0, task .*:\d+$"):
+        collect_demonstrations(DividesByZero(), 1, seed=0)
 
 
 def test_cloning_lowers_the_loss_and_is_the_same_for_a_seed(tiny_folder: Path) -> None:

@@ -257,3 +257,16 @@ class ExpertThatTrips(Review):
         if agent_id == "critic_0":
             return "accept"[[text for _, text in self.said].index("a perfect draft")]
         return super().scripted_action(agent_id, rng, skill)
+
+
+class PaysByHand(Review):
+    def receive(self, agent_id: str, text: str) -> Outcome:
+        self.rewards[agent_id] += 0.5
+        return super().receive(agent_id, text)
+
+
+class EndsByHand(Review):
+    def receive(self, agent_id: str, text: str) -> Outcome:
+        if len(self.said) > 4:
+            self.truncations[agent_id] = True
+        return super().receive(agent_id, text)

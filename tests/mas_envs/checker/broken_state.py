@@ -183,3 +183,15 @@ class SamplesFromElsewhere(Review):
     def __init__(self) -> None:
         super().__init__(tasks=TASKS)
         self.action_spaces = {agent_id: UnseededText(65_536) for agent_id in self.possible_agents}
+
+
+class SeedsTheGlobalGenerator(Review):
+    def receive(self, agent_id: str, text: str) -> Outcome:
+        random.seed(len(text))
+        return super().receive(agent_id, text)
+
+
+class SeedsNumpy(Review):
+    def begin(self, task: Task) -> str:
+        np.random.seed(3)  # the fault itself
+        return super().begin(task)

@@ -28,6 +28,21 @@ class MetadataInPrompt(Review):
         return with_note(super().prompt(agent_id), f"Details: {dict(self.task.metadata)}")
 
 
+class ShowsTheBuyersPrice(Review):
+    """The scout may know the topic's number, the critic may not, and is told."""
+
+    def hidden_from(self, agent_id: str) -> Collection[str]:
+        return {"answer", "thoughts", *({"metadata.topic"} if agent_id == "critic_0" else ())}
+
+    def prompt(self, agent_id: str) -> Sequence[Message]:
+        return with_note(super().prompt(agent_id), f"Topic: {self.task.metadata['topic']}")
+
+
+class HidesAKeyThatIsNotThere(Review):
+    def hidden_from(self, agent_id: str) -> Collection[str]:
+        return {"answer", "thoughts", "metadata.topics"}
+
+
 class ShowsThoughts(Review):
     def shown(self, text: str) -> str:
         return defuse(text, TAGS)
@@ -78,6 +93,30 @@ class FormatsTwice(Review):
     def prompt(self, agent_id: str) -> Sequence[Message]:
         (message,) = super().prompt(agent_id)
         return ({"role": "user", "content": (message["content"] + "\nTurn {turn}").format(turn=len(self.said))},)
+
+
+class RawInTheVerdict(Review):
+    """The critic's verdict, read from its block, is shown as it is."""
+
+    def prompt(self, agent_id: str) -> Sequence[Message]:
+        verdicts = [text.rpartition("<verdict>")[2].rpartition("</verdict>")[0] for _, text in self.said[2::3]]
+        return with_note(super().prompt(agent_id), f"Verdicts: {' '.join(verdicts)}")
+
+
+class CountsTheWordsOfTheSecondRound(Review):
+    def receive(self, agent_id: str, text: str) -> Outcome:
+        if len(self.said) > 3:
+            self.first_word = text.split()[0]
+        return super().receive(agent_id, text)
+
+
+class NumberInTheVerdict(Review):
+    """What stands in the critic's block is taken for a number if it is digits."""
+
+    def receive(self, agent_id: str, text: str) -> Outcome:
+        content = text.rpartition("<verdict>")[2].rpartition("</verdict>")[0]
+        self.score = int(content) if content.isdigit() else 0
+        return super().receive(agent_id, text)
 
 
 class EmptyTextRaises(Review):

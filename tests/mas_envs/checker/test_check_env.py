@@ -56,6 +56,20 @@ def test_report_is_a_table_that_names_check_and_remedy() -> None:
     assert BROKEN[broken] in text
 
 
+def test_report_names_checks_that_passed_only_when_asked() -> None:
+    report = check_env("MathSolo-v0", num_episodes=2, skip=["second_process"])
+    texts = {}
+    for verbose in (False, True):
+        console = Console(file=io.StringIO(), width=80)
+        render_report(report, console, verbose=verbose)
+        texts[verbose] = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "unseeded_reset" not in texts[False]
+    assert "unseeded_reset" in texts[True]
+    for text in texts.values():
+        assert "MathSolo-v0 passed: 0 errors, 0 warnings" in text
+        assert "left out by the caller" in text
+
+
 def test_unknown_check_to_skip_is_refused() -> None:
     with pytest.raises(CheckArgumentError, match=r"skip=\['speed'\]: no such checks"):
         check_env("MathSolo-v0", skip=["speed"])
