@@ -55,9 +55,13 @@ class TinyModelSettings(Section):
     """Size of a model made on the spot, for policies whose `model` is `tiny`."""
 
     hidden_size: Count = 64
+    """Width of the model."""
     intermediate_size: Count = 128
+    """Width inside its feed-forward layers."""
     num_layers: Count = 2
+    """Transformer layers."""
     num_heads: Count = 4
+    """Attention heads; divides `hidden_size`."""
     vocab_size: Annotated[int, Field(ge=262)] = 512
     """Most entries of the tokenizer; fewer are used when the texts have no more repeats."""
     max_context: Count = 512
@@ -81,8 +85,11 @@ class ImportanceSettings(Section):
     """Correction for the gap between the engine that sampled and the learner; see `trainers.importance`."""
 
     mode: Literal["off", "truncate", "mask"] = "off"
+    """`truncate` cuts weights at `cap`, `mask` drops what lies above."""
     level: Literal["token", "sequence"] = "token"
+    """Whether each token has a weight of its own, or each completion."""
     cap: Positive = 2.0
+    """Largest weight."""
 
 
 class DynamicSamplingSettings(Section):
@@ -92,6 +99,7 @@ class DynamicSamplingSettings(Section):
     """
 
     enabled: bool = False
+    """Whether such groups are dropped."""
     max_refills: Count = 3
     """Times per iteration that dropped groups are drawn anew; then the iteration goes on with fewer groups."""
 
@@ -102,6 +110,7 @@ class OverlongSettings(Section):
     buffer: Annotated[int, Field(ge=0)] = 0
     """Tokens over which it grows from 0 to 1; 0 is no penalty."""
     weight: Annotated[float, Field(ge=0.0)] = 1.0
+    """Penalty of a completion that uses up all its tokens."""
 
 
 class AlgorithmSettings(Section):
@@ -124,11 +133,15 @@ class AlgorithmSettings(Section):
     loss: str = "ppo"
     """A registered loss: ppo, gspo, cispo, reinforce, ..."""
     clip_low: Positive = 0.2
+    """Ratios below 1 - `clip_low` are clipped."""
     clip_high: Positive = 0.2
+    """Ratios above 1 + `clip_high` are clipped."""
     dual_clip: Positive | None = 3.0
+    """Bound of the loss where an advantage is negative, times that advantage; null is no bound."""
     aggregation: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
         "token-mean"
     )
+    """How token losses become one number: over all tokens, by completion, or by completion and the most tokens."""
     num_updates: Count = 1
     """Optimizer steps per iteration: the batch is cut into this many minibatches."""
     discount: Share = 1.0
@@ -170,7 +183,9 @@ class SkillSettings(Section):
     """How good the demonstrator is; see `mas_envs.Skill`."""
 
     accuracy: Share = 1.0
+    """Share of turns whose content is right."""
     malformed: Share = 0.0
+    """Share of turns whose format is broken."""
 
 
 class WarmStartSettings(Section):
@@ -183,15 +198,21 @@ class WarmStartSettings(Section):
     num_episodes: Count = 4000
     """Episodes that are played to collect demonstrations."""
     steps: Count = 600
+    """Optimizer steps on clean demonstrations."""
     batch_size: Count = 128
+    """Demonstrations per step."""
     lr: Positive = 4e-3
+    """Peak learning rate of those steps."""
     behaviour: dict[str, SkillSettings] = {}
     """Role -> skill of the team that reaches the states; a perfect expert where none is given."""
     spoiled: dict[str, SkillSettings] = {}
     """Role -> skill of the mediocre demonstrator; empty skips this phase."""
     spoil_until: Share = 0.35
+    """Success in [0, 1] below which the mediocre phase ends."""
     spoil_lr: Positive = 6e-4
+    """Learning rate of the mediocre phase."""
     max_spoil_steps: Count = 200
+    """Most steps of the mediocre phase."""
 
 
 class EvaluationSettings(Section):
@@ -215,6 +236,7 @@ class CheckpointSettings(Section):
     every: Annotated[int, Field(ge=0)] = 20
     """Iterations between checkpoints; 0 writes one at the end only."""
     keep_last: Count = 3
+    """Newest checkpoints that are kept."""
     keep_best: bool = True
     """Also keep the policies as they were at the best evaluation, in `best/`."""
 
@@ -223,24 +245,33 @@ class PriceSettings(Section):
     """Prices of a million tokens."""
 
     prompt: Annotated[float, Field(ge=0.0)]
+    """Tokens read."""
     completion: Annotated[float, Field(ge=0.0)]
+    """Tokens written."""
 
 
 class Settings(Section):
     """All settings of a run."""
 
     name: str = "run"
+    """Name of the run; its directory is `runs/NAME-N`."""
     description: str = ""
+    """What the recipe shows, in a sentence."""
     seed: int = 0
+    """Seed of the run; on one CPU thread the same seed gives the same run."""
     iterations: Annotated[int, Field(ge=0)] = 100
+    """Iterations of rollouts and updates; 0 only measures."""
     threads: Annotated[int, Field(ge=0)] = 0
     """Threads torch may use; 0 leaves it to torch."""
     env: EnvSettings
+    """The environment."""
     policies: dict[str, PolicySettings]
+    """Policy id -> its settings."""
     agents: dict[str, str]
     """Agent id, role, or pattern such as `solver_*` -> policy id, in falling order of weight."""
     tiny_model: TinyModelSettings = TinyModelSettings()
     warm_start: WarmStartSettings | None = None
+    """Demonstrations of the environment's experts before RL; null starts from the models as they are."""
     algorithm: AlgorithmSettings = AlgorithmSettings()
     rollout: RolloutSettings = RolloutSettings()
     evaluation: EvaluationSettings = EvaluationSettings()

@@ -15,9 +15,13 @@ class SamplingSettings(Section):
     """How completions are drawn."""
 
     max_tokens: Count = 256
+    """Most tokens of a completion."""
     temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    """0 is greedy."""
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Share of probability that the most likely tokens are cut to; 1 cuts none."""
     top_k: Annotated[int, Field(ge=0)] = 0
+    """Most likely tokens that are left to choose from; 0 leaves all."""
 
 
 class EngineSettings(Section):
@@ -43,9 +47,11 @@ class LoraSettings(Section):
     """A low-rank adapter; policies with the same `model` and an adapter share one copy of the base in memory."""
 
     rank: Count = 16
+    """Rank of the adapter's matrices."""
     alpha: Positive = 32.0
     """Scale of the adapter's output, divided by the rank."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Share of the adapter's inputs that are dropped in training."""
     targets: str | list[str] = "all-linear"
     """Names of the layers that get an adapter, or `all-linear`."""
 
@@ -56,6 +62,7 @@ class PolicySettings(Section):
     model: str = "tiny"
     """`tiny` (made on the spot from `tiny_model`), a folder, or a hub name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the weights."""
     frozen: bool = False
     """A team-mate that acts and is not trained."""
     lora: LoraSettings | None = None
@@ -65,8 +72,11 @@ class PolicySettings(Section):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the learning rate goes from its peak to zero over the run, after the warm-up."""
     warmup_updates: Annotated[int, Field(ge=0)] = 0
+    """Updates over which the learning rate rises from 0 to its peak."""
     betas: tuple[Share, Share] = (0.9, 0.999)
+    """Decay of AdamW's two moments."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    """Weight decay of AdamW."""
     max_grad_norm: Positive | None = 1.0
     """Gradient norms above are scaled down to this; None never clips."""
     sampling: SamplingSettings = SamplingSettings()
