@@ -75,6 +75,7 @@ def info(env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0.")], se
     table.add_row("tasks", escape(str(base.tasks)))
     answer = f"  ->  {_answer_text(base.task)}" if any(base.task.answer) else ""  # tasks that are judged have none
     table.add_row("first task", escape(f"{base.task.question}{answer}"))
+    table.add_row("arguments", escape(_signature(type(base))))
     table.add_row("action space", str(env.action_space(env.agent_selection)))
     table.add_row("info keys", ", ".join(env.infos[env.agent_selection]))
     console.print(Panel(table, title=base.spec.id))
@@ -93,6 +94,8 @@ def play(
     """Play an episode in the terminal; scripted experts take the other seats.
 
     Example: mas-envs play MathLoop-v0 --as solver --seed 1
+
+    From a script, an empty line ends a turn: printf 'It is\\n\\\\boxed{7}\\n\\n' | mas-envs play MathLoop-v0 --as solver
     """
     import mas_envs
 
@@ -160,6 +163,15 @@ def _show_turn(mine: Collection[str], turn: Turn) -> None:
         console.print(Panel(escape(turn.text), title=f"{turn.agent_id} (scripted)", style="dim"))
     if not turn.valid:
         console.print(f"[yellow]invalid:[/yellow] {escape(turn.reason or '')}", highlight=False)
+
+
+def _signature(kind: type) -> str:
+    """The arguments of a constructor and their defaults, as one would write them."""
+    import inspect
+
+    parameters = list(inspect.signature(kind).parameters.values())
+    named = [one for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return ", ".join(one.name if one.default is one.empty else f"{one.name}={one.default!r:.60}" for one in named)
 
 
 def _answer_text(task: Any) -> str:

@@ -55,9 +55,12 @@ def verdict(run: RunRecord) -> str:
     interval = f"95 % interval {low:.0%} to {high:.0%}"
     if first is last:
         return f"Success is {last['avg_at_k']:.0%} on {where}, {interval}."
-    verb = (
-        "rose" if last["avg_at_k"] > first["avg_at_k"] else "fell" if last["avg_at_k"] < first["avg_at_k"] else "went"
-    )
+    verb = "rose" if low > first["interval"][1] else "fell" if high < first["interval"][0] else None
+    if verb is None:
+        return (
+            f"Success was {first['avg_at_k']:.0%} and is {last['avg_at_k']:.0%} on {where} after "
+            f"{last['iteration'] - first['iteration']} iterations, {interval}: no change that these tasks can show."
+        )
     return (
         f"Success {verb} from {first['avg_at_k']:.0%} to {last['avg_at_k']:.0%} on {where} in "
         f"{last['iteration'] - first['iteration']} iterations, {interval}."

@@ -47,6 +47,7 @@ def test_info_shows_agents_tasks_arguments_and_the_first_prompt() -> None:
     )
     assert "solver_0 (solver), verifier_0 (verifier)" in shown
     assert "arithmetic-5-train" in shown
+    assert "max_loops=2, reward='team'" in " ".join(shown.replace("│", " ").split())
     assert "invalid_penalty: Charged for each action" in shown
     assert "what solver_0 is shown first (user)" in shown
     assert "Solve " in shown

@@ -143,6 +143,13 @@ def test_verdict_names_change_tasks_and_interval(run_dir: Path) -> None:
     )
 
 
+def test_verdict_claims_no_rise_where_the_intervals_overlap(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    run.evaluations[0]["interval"] = [0.10, 0.95]
+    assert "Success was 23% and is 98% on 256 held-out" in verdict(run)
+    assert verdict(run).endswith("no change that these tasks can show.")
+
+
 def test_line_that_is_being_written_is_left_out(run_dir: Path) -> None:
     assert len(read_run(run_dir).iterations) == 6
 

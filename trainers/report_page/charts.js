@@ -35,7 +35,7 @@ function niceTicks(low, high, log) {
 }
 
 // series: [{name, points: [{x, y, low?, high?, mark?}], dots?}]
-function lineChart({ title, about, series, unit = "", xLabel = "iteration", floor = null, ceiling = null, canLog = false, id = "" }) {
+function lineChart({ title, about, series, unit = "", xLabel = "iteration", floor = null, ceiling = null, canLog = false, least = 0, id = "" }) {
   const figure = element("figure", { class: "chart" });
   if (id) figure.id = id;
   const caption = element("figcaption", {}, element("span", { title: about }, title));
@@ -47,7 +47,7 @@ function lineChart({ title, about, series, unit = "", xLabel = "iteration", floo
   for (const one of shown) { const key = element("i"); key.style.background = one.colour; legend.append(element("span", {}, key, one.name)); }
   const holder = element("div");
   let log = false;
-  const draw = () => holder.replaceChildren(drawLines(shown, all, { unit, xLabel, floor, ceiling, log, figure }));
+  const draw = () => holder.replaceChildren(drawLines(shown, all, { unit, xLabel, floor, ceiling, log, least, figure }));
   if (canLog && all.some((point) => point.y > 0)) {
     const button = element("button", { type: "button" }, "log scale");
     button.addEventListener("click", () => { log = !log; button.textContent = log ? "linear scale" : "log scale"; draw(); });
@@ -57,12 +57,13 @@ function lineChart({ title, about, series, unit = "", xLabel = "iteration", floo
   draw();
   return figure;
 }
-function drawLines(shown, all, { unit, xLabel, floor, ceiling, log, figure }) {
+function drawLines(shown, all, { unit, xLabel, floor, ceiling, log, least, figure }) {
   const width = 420, height = 230, left = 52, right = 12, top = 12, bottom = 34;
   const xs = all.map((point) => point.x);
   const values = all.flatMap((point) => [point.y, point.low, point.high]).filter(isNumber).filter((value) => !log || value > 0);
   const x0 = Math.min(...xs), x1 = Math.max(...xs);
   let y0 = log ? Math.min(...values) : floor ?? Math.min(...values), y1 = ceiling ?? Math.max(...values);
+  if (least) { y0 = Math.min(y0, -least); y1 = Math.max(y1, least); } // so that rounding does not look like a signal
   if (y0 === y1) { y1 = y0 + (Math.abs(y0) || 1) * 0.5; if (!log && floor === null) y0 -= (Math.abs(y0) || 1) * 0.5; }
   const toX = (x) => left + ((x - x0) / (x1 - x0 || 1)) * (width - left - right);
   const scale = (y) => (log ? (Math.log(Math.max(y, y0)) - Math.log(y0)) / (Math.log(y1) - Math.log(y0)) : (y - y0) / (y1 - y0));

@@ -23,7 +23,7 @@ function header() {
     [String(lost), "truncated or lost", "Rollouts that a limit or a failure ended"],
   ];
   for (const [value, name, about] of tiles) byId("tiles").append(element("div", { class: "tile", title: about }, element("b", {}, value), element("span", {}, name)));
-  const charts = { reward_collapse: "learning", never_called: "chart-turns", no_entropy: "chart-entropy", gradient_spike: "chart-grad", not_finite: "chart-grad", invalid_actions: "chart-valid", no_signal: "chart-zero", lost_rollouts: "transcripts" };
+  const charts = { reward_collapse: "learning", never_called: "chart-turns", no_entropy: "chart-entropy", gradient_spike: "chart-grad", not_finite: "chart-grad", invalid_actions: "chart-valid", unearned_term: "agents", no_signal: "chart-zero", lost_rollouts: "transcripts" };
   const seen = new Map();
   for (const record of iterations) for (const alarm of record.alarms ?? []) {
     const key = `${alarm.agent_id}/${alarm.name}`;
@@ -47,7 +47,7 @@ function curves() {
   const spike = (record, agentId) => (record.alarms ?? []).some((alarm) => alarm.agent_id === agentId && alarm.name === "gradient_spike") ? "spike" : Object.values(record.policies ?? {}).some((policy) => policy.skipped_updates) ? "skipped" : (record.agents?.[agentId]?.grad_norm_max ?? 0) > 5 ? "over 5" : null;
   byId("agent-charts").append(
     lineChart({ id: "chart-grad", title: "Gradient norm", about: "of each agent's own gradient, before clipping; circles mark spikes, norms over 5 and skipped updates", canLog: true, series: perAgent("grad_norm", spike) }),
-    lineChart({ title: "Mean advantage", about: "far from 0 means: everything this agent says counts as bad, or as good", series: perAgent("advantage_mean") }),
+    lineChart({ title: "Mean advantage", least: 0.1, about: "far from 0 means: everything this agent says counts as bad, or as good", series: perAgent("advantage_mean") }),
     lineChart({ title: "RMS advantage", about: "root mean square; the gradient norm follows it", floor: 0, series: perAgent("advantage_rms") }),
     lineChart({ title: "Predicted inflation", about: "factor by which team-wide normalisation inflates the agent's gradient (Dr. MAS, lemma); 1 is none", canLog: true, series: perAgent("inflation") }),
     lineChart({ id: "chart-zero", title: "Turns without signal", about: "share of turns whose advantage is exactly 0", unit: "%", floor: 0, ceiling: 1, series: perAgent("zero_advantage_frac") }),
