@@ -91,11 +91,11 @@ def play(
     seed: Annotated[int | None, typer.Option(help="Seed of the episode.")] = None,
     settings: Setting = None,
 ) -> None:
-    """Play an episode in the terminal; scripted experts take the other seats.
+    r"""Play an episode in the terminal; scripted experts take the other seats.
 
     Example: mas-envs play MathLoop-v0 --as solver --seed 1
 
-    From a script, an empty line ends a turn: printf 'It is\\n\\\\boxed{7}\\n\\n' | mas-envs play MathLoop-v0 --as solver
+    From a script an empty line ends a turn: printf '\\boxed{7}\n\n' | mas-envs play MathLoop-v0 --as solver
     """
     import mas_envs
 
