@@ -12,7 +12,14 @@ from typing import Any
 
 from mas_envs.errors import MasEnvsError
 
-__all__ = ["Checkpoint", "CheckpointError", "latest_checkpoint", "open_checkpoint", "write_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "latest_checkpoint",
+    "open_checkpoint",
+    "replace_folder",
+    "write_checkpoint",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +113,19 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         if not path.is_file() or _sha256(path) != expected:
             raise CheckpointError(f"checkpoint {folder}: {name} is missing or damaged; use another one")
     return Checkpoint(folder, iteration, state)
+
+
+def replace_folder(final: Path, write_files: Callable[[Path], None]) -> None:
+    """Write a folder aside and put it in the place of the one that is there.
+
+    Raises:
+        OSError: If the disk is full or not writable; the folder from before is intact then.
+    """
+    aside = final.with_name(f".{final.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    write_files(aside)
+    shutil.rmtree(final, ignore_errors=True)
+    aside.rename(final)
 
 
 def _folders(root: Path) -> list[Path]:

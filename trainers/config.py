@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from trainers.endpoint_settings import EndpointSettings
 from trainers.overrides import SettingsError, apply_override, explain
-from trainers.policy_settings import EngineSettings, LoraSettings, PolicySettings, SamplingSettings
+from trainers.policy_settings import EngineSettings, LearnerSettings, LoraSettings, PolicySettings, SamplingSettings
 from trainers.prices import Price
 from trainers.setting_kinds import Count, Positive, Section, Share
 
@@ -25,6 +25,7 @@ __all__ = [
     "EvaluationSettings",
     "ImportanceSettings",
     "KlSettings",
+    "LearnerSettings",
     "LoraSettings",
     "OverlongSettings",
     "PolicySettings",
@@ -174,6 +175,9 @@ class RolloutSettings(Section):
     """Seconds one completion may take before the rollout counts as truncated."""
     episode_deadline_s: Positive | None = 1800.0
     """Seconds one episode may take before it counts as truncated."""
+    async_lag: Literal[0, 1] = 0
+    """1 generates the next iteration's rollouts while the learner works, with weights one update old, which
+    `importance.mode` must correct; 0 waits, and a run repeats bit for bit."""
     step_threads: Annotated[int, Field(ge=0)] = 0
     """Environment steps that may wait at the same time, for a grader or a retrieval server, while policies generate. 0
     takes them one after the other, and a run repeats bit for bit."""
@@ -297,12 +301,19 @@ class Settings(Section):
                 raise ValueError(
                     f"agents.{agent}={policy_id!r} is not a policy; expected one of {', '.join(self.policies)}"
                 )
+        if self.rollout.async_lag and self.algorithm.importance.mode == "off":
+            raise ValueError(
+                "rollout.async_lag=1 trains on tokens of older weights and needs a correction; set "
+                "algorithm.importance.mode to truncate or mask"
+            )
         for policy_id, policy in self.policies.items():
             if policy.frozen and policy.lora is not None:
                 raise ValueError(
                     f"policies.{policy_id} is frozen and has 'lora': an adapter that is not trained does nothing; "
                     "remove one of the two"
                 )
+            if policy.lora is not None and policy_id in "lora_":
+                raise ValueError(f"policies.{policy_id}: peft loses adapters of that name; choose another policy id")
         if unused := sorted(set(self.policies) - set(self.agents.values())):
             raise ValueError(f"policies.{unused[0]} is used by no agent; assign it under 'agents', or remove it")
         return self

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trainers.batch import TrainingRow
-from trainers.config import AlgorithmSettings, PolicySettings
+from trainers.config import AlgorithmSettings, LearnerSettings, PolicySettings
 from trainers.losses import row_weights
 from trainers.minibatch import Share, WeightedRow, backward, row_logprobs
 
@@ -114,6 +114,7 @@ class Learner:
         self._norm_tokens = max_completion_tokens
         self._parameters = dict(model.named_parameters()) if parameters is None else dict(parameters)
         self._activate = activate
+        _prepare(model, policy.learner)
         self._reference = reference
         self.optimizer = torch.optim.AdamW(
             self._parameters.values(), lr=policy.lr, betas=policy.betas, weight_decay=policy.weight_decay, fused=True
@@ -201,9 +202,10 @@ class Learner:
 
         def attempt() -> Share:
             self.optimizer.zero_grad(set_to_none=True)
-            return backward(
-                self.model, items, self._algorithm, token_budget=self.token_budget, temperature=self._temperature
-            )
+            with self._precision():
+                return backward(
+                    self.model, items, self._algorithm, token_budget=self.token_budget, temperature=self._temperature
+                )
 
         return self._within_memory(attempt, [item.row for item in items])
 
@@ -239,9 +241,15 @@ class Learner:
 
     def _logprobs(self, model: Any, rows: Sequence[TrainingRow]) -> list[Tensor]:
         def attempt() -> list[Tensor]:
-            return row_logprobs(model, rows, token_budget=self.token_budget, temperature=self._temperature)
+            with self._precision():
+                return row_logprobs(model, rows, token_budget=self.token_budget, temperature=self._temperature)
 
         return self._within_memory(attempt, rows)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """The number format that the model computes in."""
+        device = next(iter(self._parameters.values())).device.type
+        return torch.autocast(device, dtype=torch.bfloat16, enabled=self._policy.learner.autocast == "bfloat16")
 
     def _gradients(self) -> list[Tensor]:
         return [
@@ -261,6 +269,18 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = policy.lr * scale
         return policy.lr * scale
+
+
+def _prepare(model: Any, settings: LearnerSettings) -> None:
+    """Switch on what saves memory or time; engines that share the model are not touched by it."""
+    if settings.gradient_checkpointing:
+        if hasattr(model, "activation_checkpointing_enable"):
+            model.activation_checkpointing_enable()
+        else:  # transformers before it had that name
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if settings.compile:
+        for layer in model.get_decoder().layers:
+            layer.compile(dynamic=True)
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:

@@ -55,7 +55,7 @@ def score_completions(
     """
     device = next(model.parameters()).device
     targets = torch.tensor([token for completion in completions for token in completion], device=device)
-    if sharing_pays(prompts, completions):
+    if not _recomputes(model) and sharing_pays(prompts, completions):
         hidden = _hidden_after_shared_prompts(model, prompts, completions, pad_token_id, device)
     else:
         hidden = _hidden_row_by_row(model, prompts, completions, pad_token_id, device)
@@ -69,6 +69,14 @@ def score_completions(
     ]
     entropy = torch.cat([part[1] for part in parts]) if with_entropy else None
     return TokenScores(torch.cat([part[0] for part in parts]), entropy)
+
+
+def _recomputes(model: Any) -> bool:
+    """Whether layers are computed again in the backward pass, which leaves them no cache of keys and values."""
+    is_on = getattr(model, "is_activation_checkpointing", None)
+    if is_on is None:  # transformers before it had that name
+        is_on = getattr(model, "is_gradient_checkpointing", False)
+    return bool(is_on) and model.training
 
 
 def sharing_pays(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> bool:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from trainers.endpoint_settings import EndpointSettings
 from trainers.setting_kinds import Count, Positive, Section, Share
 
-__all__ = ["EngineSettings", "LoraSettings", "PolicySettings", "SamplingSettings"]
+__all__ = ["EngineSettings", "LearnerSettings", "LoraSettings", "PolicySettings", "SamplingSettings"]
 
 
 class SamplingSettings(Section):
@@ -56,6 +56,17 @@ class LoraSettings(Section):
     """Names of the layers that get an adapter, or `all-linear`."""
 
 
+class LearnerSettings(Section):
+    """How a policy's gradients are computed; the mathematics stay the same."""
+
+    autocast: Literal["off", "bfloat16"] = "off"
+    """`bfloat16` multiplies in bfloat16 over float32 weights: about twice as fast on a GPU, at 3 digits."""
+    gradient_checkpointing: bool = False
+    """Compute each layer a second time in the backward pass instead of keeping it: less memory, a third more time."""
+    compile: bool = False
+    """Compile the layers (`torch.compile`): a minute or more at the start; slower on a CPU. For engine kind `vllm`."""
+
+
 class PolicySettings(Section):
     """One policy: weights, how they are trained and how they sample."""
 
@@ -81,6 +92,7 @@ class PolicySettings(Section):
     """Gradient norms above are scaled down to this; None never clips."""
     sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()
+    learner: LearnerSettings = LearnerSettings()
     endpoint: EndpointSettings | None = None
     """A model elsewhere instead of weights here, which makes the policy frozen; `sampling` holds for it too."""
 
@@ -89,6 +101,15 @@ class PolicySettings(Section):
     def _freeze_endpoint(cls, values: Any) -> Any:
         has_endpoint = isinstance(values, Mapping) and values.get("endpoint") is not None
         return {"frozen": True, **values} if has_endpoint else values
+
+    @model_validator(mode="after")
+    def _check_compile(self) -> "PolicySettings":
+        if self.learner.compile and self.engine.kind != "vllm":
+            raise ValueError(
+                "learner.compile=true needs engine.kind=vllm: the transformers engine runs the same layers at lengths "
+                "that change with every token, and would compile without end"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> "PolicySettings":

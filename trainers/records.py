@@ -9,9 +9,10 @@ from trainers.advantages import AdvantageReport, AgentAdvantageStats, advantage_
 from trainers.batch import TrainingBatch
 from trainers.evaluate import Evaluation, Score
 from trainers.learner import AgentUpdate, PolicyUpdate
+from trainers.metrics import rollout_record
 from trainers.rollout import Rollout, TurnRecord, frequent_failures
 
-__all__ = ["evaluation_record", "iteration_record"]
+__all__ = ["evaluation_record", "iteration_record", "spread", "training_transcripts"]
 
 _HISTOGRAM_EDGES = np.array([-4.0, -3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -1e-9, 1e-9, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
 """A bin of its own for exact zeros; the outer bins take whatever lies beyond."""
@@ -150,3 +151,21 @@ def _policy_figures(update: PolicyUpdate) -> dict[str, Any]:
         "skipped_updates": update.skipped,
         "over_threshold_updates": update.over_threshold,
     }
+
+
+def spread(rollouts: Sequence[Rollout], most: int) -> list[Rollout]:
+    """At most this many rollouts, spread over all of them."""
+    return list(rollouts[:: max(1, len(rollouts) // max(1, most))][:most])
+
+
+def training_transcripts(
+    rollouts: Sequence[Rollout], iteration: int, batch: TrainingBatch, advantages: AdvantageReport
+) -> list[dict[str, Any]]:
+    """Rollouts word for word, each turn with the reward it was trained on and its advantage; NaN where it was not."""
+    transcripts = []
+    for rollout in rollouts:
+        rows = [batch.places.get((rollout.rollout_id, turn)) for turn in range(len(rollout.turns))]
+        rewards = [float("nan") if row is None else float(batch.rewards[row]) for row in rows]
+        values = [float("nan") if row is None else float(advantages.advantages[row]) for row in rows]
+        transcripts.append(rollout_record(rollout, iteration, rewards, values))
+    return transcripts

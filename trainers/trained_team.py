@@ -58,7 +58,9 @@ class TrainedTeam:
         }
         if checkpoint is not None:
             self._restore(checkpoint)
-        self._engines = attach_engines(self.policies, settings.policies)
+        self._engines = attach_engines(
+            self.policies, settings.policies, with_own_weights=settings.rollout.async_lag > 0
+        )
 
     def close(self) -> None:
         """End the engines' processes; safe to call twice."""
@@ -76,14 +78,18 @@ class TrainedTeam:
         return Seats(dict(seated), dict(policy_of), dict(role_of))
 
     def update(self, batch: TrainingBatch, advantages: AdvantageReport, *, iteration: int) -> dict[str, PolicyUpdate]:
-        """Train each policy on its rows and hand its engine the new weights; policy id -> what happened."""
+        """Train each policy on its rows; policy id -> what happened. Engines have the new weights after `sync`."""
         updates = {}
         for policy_id, learner in self.learners.items():
             mine = [i for i, row in enumerate(batch.rows) if row.policy_id == policy_id and advantages.is_kept[i]]
             seed = derive_seed(self._settings.seed, "minibatches", policy_id, iteration)
             updates[policy_id] = learner.update([batch.rows[i] for i in mine], advantages.advantages[mine], seed=seed)
-            self.policies[policy_id].sync()
         return updates
+
+    def sync(self) -> None:
+        """Hand the engines of trained policies the new weights; nothing may be generating."""
+        for policy_id in self.learners:
+            self.policies[policy_id].sync()
 
     def state(self) -> dict[str, Any]:
         """The small part of the state, for a checkpoint's manifest."""

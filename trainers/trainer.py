@@ -15,12 +15,13 @@ from pettingzoo import AECEnv
 
 import mas_envs
 from mas_envs.tasks import TaskSet, load_tasks
-from trainers.advantages import AdvantageReport, advantage_report
+from trainers.advantages import AdvantageReport
 from trainers.alarms import Alarms
-from trainers.algorithm_names import check_names
+from trainers.algorithm import check_names, make_batch, normalise
 from trainers.bad_batches import write_batch
-from trainers.batch import Overlong, TrainingBatch, training_batch
-from trainers.checkpoint import latest_checkpoint, write_checkpoint
+from trainers.batch import TrainingBatch
+from trainers.checkpoint import latest_checkpoint, replace_folder, write_checkpoint
+from trainers.collection import Collection
 from trainers.config import Settings, SettingsError, load_settings
 from trainers.evaluate import Evaluation, evaluate
 from trainers.groups import collect_groups, group_starts
@@ -28,10 +29,9 @@ from trainers.interrupt import StopRequest
 from trainers.learner import PolicyUpdate
 from trainers.metrics import RunLog, rollout_record
 from trainers.progress import Reporter, SilentReporter
-from trainers.records import evaluation_record, iteration_record
+from trainers.records import evaluation_record, iteration_record, spread, training_transcripts
 from trainers.remote_policy import check_endpoints
 from trainers.report import write_report
-from trainers.reward_terms import REWARD_TERMS
 from trainers.rollout import Deadlines, EnvPool, Rollout, collect_rollouts
 from trainers.run_events import Callback, RunResult, TrainingDiverged, TrainingInterrupted
 from trainers.seeds import derive_seed
@@ -92,7 +92,9 @@ class Trainer:
         self._checkpoint = latest_checkpoint(self.run_dir / "checkpoints") if resume else None
         state = self._checkpoint.state if self._checkpoint else {}
         self.iteration = self._checkpoint.iteration if self._checkpoint else 0
-        self._order = TaskOrder(len(self.tasks), settings.seed, int(state.get("cursor", 0)))
+        self._cursor = int(state.get("cursor", 0))
+        self._order = TaskOrder(len(self.tasks), settings.seed, self._cursor)
+        self._collection = Collection(self._collect, lag=settings.rollout.async_lag)
         self._best = float(state.get("best", -1.0))
         self._bad_updates = int(state.get("bad_updates", 0))
         self._alarms = Alarms(weighted_terms(settings))
@@ -157,11 +159,16 @@ class Trainer:
     def _train_iteration(self, team: TrainedTeam) -> None:
         """One iteration of group-based RL, as in the paper's algorithm."""
         began = time.perf_counter()
-        rollouts, num_dropped = self._collect(team)
+        rollouts, num_dropped = self._collection.take(self.iteration)
+        self._cursor = self._order.cursor
+        if self.iteration + 1 < self.settings.iterations:
+            self._collection.start(self.iteration + 1)
         collected = time.perf_counter()
-        batch = self._batch(team, rollouts)
-        advantages = self._advantages(batch)
+        batch = make_batch(self.settings, rollouts, frozenset(team.learners))
+        advantages = normalise(self.settings.algorithm, batch)
         updates = team.update(batch, advantages, iteration=self.iteration)
+        self._collection.settle()
+        team.sync()
         self.iteration += 1
         ended = time.perf_counter()
         seconds = {"rollout": collected - began, "update": ended - collected, "total": ended - began}
@@ -178,49 +185,20 @@ class Trainer:
         self._write_down({**record, "dropped_groups": num_dropped}, rollouts, batch, advantages)
         self._stop_when_diverged(batch, advantages, updates)
 
-    def _collect(self, team: TrainedTeam) -> tuple[list[Rollout], int]:
+    def _collect(self, iteration: int) -> tuple[list[Rollout], int]:
         """The rollouts of an iteration, and how many groups were dropped and drawn anew."""
+        team = self.team
+        assert team is not None
         rollout, sampling = self.settings.rollout, self.settings.algorithm.dynamic_sampling
 
         def play(num_groups: int, first: int) -> list[Rollout]:
             starts = group_starts(
-                [self.tasks[task] for task in self._order.take(num_groups)], rollout.group_size, self.iteration, first
+                [self.tasks[task] for task in self._order.take(num_groups)], rollout.group_size, iteration, first
             )
             seats = team.seats(self._policy_of, self._role_of)
             return collect_rollouts(starts, self._envs, seats, seed=self.settings.seed, deadlines=self._deadlines())
 
         return collect_groups(play, rollout.num_groups, max_refills=sampling.max_refills if sampling.enabled else None)
-
-    def _batch(self, team: TrainedTeam, rollouts: Sequence[Rollout]) -> TrainingBatch:
-        algorithm = self.settings.algorithm
-        limits = {policy_id: policy.sampling.max_tokens for policy_id, policy in self.settings.policies.items()}
-        overlong = algorithm.overlong
-        return training_batch(
-            rollouts,
-            frozenset(team.learners),
-            weights=algorithm.reward_weights,
-            discount=algorithm.discount,
-            overlong=Overlong(limits, overlong.buffer, overlong.weight) if overlong.buffer else None,
-            terms={name: REWARD_TERMS[name] for name in algorithm.reward_terms},
-        )
-
-    def _advantages(self, batch: TrainingBatch) -> AdvantageReport:
-        algorithm = self.settings.algorithm
-        return advantage_report(
-            batch.rewards,
-            batch.group_ids,
-            batch.agent_ids,
-            batch.rollout_ids,
-            algorithm.estimator,
-            eps=algorithm.eps,
-            ddof=algorithm.ddof,
-            lone=algorithm.lone,
-            min_std=algorithm.min_std or None,
-            on_zero_std=algorithm.on_zero_std,
-            step_weight=algorithm.step_weight,
-            turns=batch.turn_indices,
-            anchors=batch.anchors,
-        )
 
     # Measuring and writing down.
 
@@ -295,13 +273,8 @@ class Trainer:
     ) -> None:
         record["alarms"] = self._alarms.check(record)
         self._log.write(record)
-        num_kept = self.settings.transcripts_per_iteration
-        transcripts = []
-        for rollout in rollouts[:: max(1, len(rollouts) // max(1, num_kept))][:num_kept]:
-            rows = [batch.places.get((rollout.rollout_id, turn)) for turn in range(len(rollout.turns))]
-            rewards = [float("nan") if row is None else float(batch.rewards[row]) for row in rows]
-            values = [float("nan") if row is None else float(advantages.advantages[row]) for row in rows]
-            transcripts.append(rollout_record(rollout, self.iteration, rewards, values))
+        kept = spread(rollouts, self.settings.transcripts_per_iteration)
+        transcripts = training_transcripts(kept, self.iteration, batch, advantages)
         self._log.write_transcripts(f"iteration-{self.iteration:06d}", transcripts)
         self.reporter.iteration(record)
         for callback in self.callbacks:
@@ -338,7 +311,7 @@ class Trainer:
         root, keep_last = self.run_dir / "checkpoints", self.settings.checkpoint.keep_last
         state = {
             **team.state(),
-            "cursor": self._order.cursor,
+            "cursor": self._cursor,  # that of a batch made ahead is drawn again after a resume
             "best": self._best,
             "bad_updates": self._bad_updates,
         }
@@ -349,13 +322,13 @@ class Trainer:
 
     def _save_best(self, team: TrainedTeam) -> None:
         """Replace `best/` by the policies as they are, as ordinary transformers or PEFT folders."""
-        aside, best = self.run_dir / ".best", self.run_dir / "best"
-        shutil.rmtree(aside, ignore_errors=True)
-        team.save_policies(aside)
-        note = {"iteration": self.iteration, "success": self._best}
-        (aside / "best.json").write_text(json.dumps(note), encoding="utf-8")
-        shutil.rmtree(best, ignore_errors=True)
-        aside.rename(best)
+        note = json.dumps({"iteration": self.iteration, "success": self._best})
+
+        def write(folder: Path) -> None:
+            team.save_policies(folder)
+            (folder / "best.json").write_text(note, encoding="utf-8")
+
+        replace_folder(self.run_dir / "best", write)
 
     def _try_to_write(self, what: str, write: Any) -> None:
         """Write; a disk that is full costs the checkpoint, not the run."""

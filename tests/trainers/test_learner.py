@@ -199,3 +199,60 @@ def test_optimizer_state_survives_saving(policy: LanguagePolicy, rows: tuple[Tra
     first.update(rows, advantages_of(rows), seed=2)
     second.update(rows, advantages_of(rows), seed=2)
     assert torch.equal(weights(first_model), weights(second_model))
+
+
+def trained(
+    policy: LanguagePolicy, rows: tuple[TrainingRow, ...], watch: Any = lambda model: None, **settings: Any
+) -> tuple[Any, float]:
+    """The model after one update, and the gradient norm."""
+    model = copy.deepcopy(policy.model)
+    watch(model)
+    report = learner(model, learner=settings, lr=1e-3).update(rows, advantages_of(rows), seed=1)
+    return model, report.grad_norms[0]
+
+
+def test_gradient_checkpointing_computes_layers_twice_and_changes_nothing(
+    policy: LanguagePolicy, rows: tuple[TrainingRow, ...]
+) -> None:
+    calls = {False: 0, True: 0}
+    results = {}
+    for is_on in calls:
+
+        def count(*_: Any, is_on: bool = is_on) -> None:
+            calls[is_on] += 1
+
+        model, norm = trained(
+            policy,
+            rows,
+            lambda model: model.model.layers[0].mlp.register_forward_pre_hook(count),  # called at once
+            gradient_checkpointing=is_on,
+        )
+        results[is_on] = weights(model), norm
+    assert calls[True] == 2 * calls[False]
+    assert torch.allclose(results[True][0], results[False][0], atol=1e-6)
+    assert results[True][1] == pytest.approx(results[False][1], rel=1e-5)
+
+
+def test_autocast_computes_in_bfloat16_over_float32_weights(
+    policy: LanguagePolicy, rows: tuple[TrainingRow, ...]
+) -> None:
+    seen = set()
+
+    def watch(model: Any) -> None:
+        model.model.layers[0].mlp.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
+
+    model, norm = trained(policy, rows, watch, autocast="bfloat16")
+    assert seen == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert norm == pytest.approx(trained(policy, rows)[1], rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch's own compiler
+def test_compiled_layers_give_the_same_weights(policy: LanguagePolicy, rows: tuple[TrainingRow, ...]) -> None:
+    plain, compiled = copy.deepcopy(policy.model), copy.deepcopy(policy.model)
+    learner(plain, lr=1e-3).update(rows, advantages_of(rows), seed=1)
+    learner(compiled, lr=1e-3, learner={"compile": True}, engine={"kind": "vllm"}).update(
+        rows, advantages_of(rows), seed=1
+    )
+    assert torch.allclose(weights(plain), weights(compiled), atol=1e-5)

@@ -14,6 +14,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from tests.trainers.tiny_team import tiny_settings
+from trainers.algorithm import normalise
 from trainers.config import SettingsError
 from trainers.trained_team import TrainedTeam
 from trainers.trainer import Callback, Trainer, TrainingDiverged, TrainingInterrupted
@@ -151,12 +152,12 @@ def test_updates_that_are_not_finite_stop_the_run_with_advice(
     settings = tiny_settings(tiny_folder, algorithm={"max_bad_updates": 2})
     trainer = Trainer(settings, tmp_path / "run")
 
-    def poisoned(batch: Any) -> Any:
-        report = type(trainer)._advantages(trainer, batch)
+    def poisoned(algorithm: Any, batch: Any) -> Any:
+        report = normalise(algorithm, batch)
         report.advantages[:] = float("nan")
         return report
 
-    monkeypatch.setattr(trainer, "_advantages", poisoned)
+    monkeypatch.setattr("trainers.trainer.normalise", poisoned)
     with pytest.raises(TrainingDiverged, match=r"not finite in 2 iterations in a row.*lower lr"):
         trainer.train()
     saved = json.loads((tmp_path / "run" / "bad_batches" / "iteration-000001.json").read_text())
@@ -295,3 +296,16 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tiny_folder: Path, tmp
     assert f"go on with: mas-envs train --resume {run}" in output
     last = records(run, "iteration")[-1]["iteration"]
     assert (run / "checkpoints" / f"iteration-{last:06d}").is_dir()
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_team_trains_with_recomputed_layers_in_bfloat16(tiny_folder: Path, tmp_path: Path, lora: Any) -> None:
+    policy = {"model": str(tiny_folder), "lr": 1e-3, "sampling": {"max_tokens": 8}, "lora": lora}
+    policy["learner"] = {"gradient_checkpointing": True, "autocast": "bfloat16"}
+    settings = tiny_settings(
+        tiny_folder, policies={"team": policy}, agents={"solver": "team", "verifier": "team"}, iterations=2
+    )
+    Trainer(settings, tmp_path / "run").train()
+    first, last = records(tmp_path / "run", "iteration")
+    assert first["agents"]["solver_0"]["grad_norm"] > 0.0
+    assert last["policies"]["team"]["skipped_updates"] == 0
