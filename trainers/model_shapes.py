@@ -14,6 +14,20 @@ _FAMILIES = ("llama", "qwen2", "qwen3")
 """Values of `model_type` whose layers are built as `ModelShape` says."""
 
 
+_KEPT = {
+    (False, 4): (24, 8, 8, 16, 8),
+    (False, 2): (16, 4, 4, 8, 6),
+    (True, 4): (16, 8, 8, 16, 4),
+    (True, 2): (28, 8, 4, 10, 4),
+}
+"""Whether an adapter is trained, bytes of a number -> bytes kept for each unit of the residual stream, the queries, the
+keys (or values) and the feed-forward part, and more for queries and keys that are normalised.
+
+Counted from what autograd saves of transformers' and PEFT's own code; a test checks it. Adapters compute
+in float32: over a half-precision base they keep more of the residual stream.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
     """Sizes of a decoder with grouped attention and a gated feed-forward part: Llama, Qwen2 or Qwen3."""
@@ -67,24 +81,20 @@ class ModelShape:
         """
         return 2 * self.layers * self._keys * value_bytes
 
-    def activation_bytes(self, value_bytes: int) -> int:
+    def activation_bytes(self, value_bytes: int, rank: int | None = None) -> int:
         """What the backward pass keeps of one token in all layers, in bytes; nothing is computed twice.
-
-        Counted from what autograd saves in transformers' own code, and checked against it by a test: norms keep their
-        input in float32 whatever the weights are.
 
         Args:
             value_bytes: Of one number: 4 or 2.
+            rank: Of the adapters that are trained, on all matrices; None when all weights are.
         """
-        extra = 4 if value_bytes < 4 else 0  # a copy in float32 that full precision does not need
-        numbers = 6 * self.hidden + 2 * self._queries + 2 * self._keys + 4 * self.intermediate
-        floats = self.heads + 2
-        upcast = self.hidden
+        hidden, queries, keys, intermediate, normed = _KEPT[rank is not None, value_bytes]
+        floats = self.heads + 2 + 7 * (rank or 0)
         if self.family == "qwen3":
-            numbers += 2 * (self._queries + self._keys)
-            floats += self.heads + self.kv_heads
-            upcast += (self._queries + self._keys) // 2
-        return self.layers * (numbers * value_bytes + upcast * extra + floats * 4) + 2 * self.hidden * 4
+            queries, keys, floats = queries + normed, keys + normed, floats + self.heads + self.kv_heads
+        widths = (self.hidden, self._queries, self._keys, self.intermediate)
+        layer = sum(each * width for each, width in zip((hidden, queries, keys, intermediate), widths, strict=True))
+        return self.layers * (layer + 4 * floats) + 8 * self.hidden
 
     @property
     def _queries(self) -> int:
