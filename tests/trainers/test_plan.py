@@ -1,12 +1,14 @@
 """What `mas-envs plan` says, by hand for small numbers and for every recipe."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from transformers import Qwen2Config
 from typer.testing import CliRunner
@@ -19,6 +21,7 @@ from trainers.plan_command import plan
 from trainers.turn_limits import turn_limits
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "full-size-runs.md"
 GIB = 2**30
 RUNNER = CliRunner()
 
@@ -152,6 +155,22 @@ def test_what_will_not_work_is_a_warning(changes: dict[str, Any], message: str) 
     assert [warning for warning in found.warnings if message in warning]
 
 
+def test_small_steps_are_lost_in_bfloat16_and_not_in_float32() -> None:
+    moved = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        generator = torch.Generator().manual_seed(0)
+        weights = (0.02 * torch.randn(20_000, generator=generator)).to(dtype)
+        parameter = torch.nn.Parameter(weights.clone())
+        optimizer = torch.optim.AdamW([parameter], lr=1e-6, weight_decay=0.01, fused=True)
+        direction = torch.randn(20_000, generator=generator).sign().to(dtype)
+        for _ in range(100):
+            parameter.grad = 1e-3 * direction
+            optimizer.step()
+        moved[dtype] = float((parameter != weights).float().mean())
+    assert moved[torch.bfloat16] == pytest.approx(0.02, abs=0.005)
+    assert moved[torch.float32] == 1.0
+
+
 def test_nothing_is_said_about_a_run_that_fits() -> None:
     assert make_plan(load_settings("math-tiny")).warnings == ()
 
@@ -213,3 +232,34 @@ def test_overrides_change_the_plan_and_mistakes_are_named() -> None:
     assert "Qwen/Qwen3-8B" in shown("math-qwen3-4b", "policies.team.model=Qwen/Qwen3-8B")
     with pytest.raises(SettingsError, match="did you mean math-qwen3-4b"):
         shown("math-qwen3-4")
+
+
+def row_of(name: str) -> str:
+    """The recipe's row in the documentation."""
+    found = make_plan(load_settings(name))
+    assert found.max_calls is not None
+    assert found.max_tokens is not None
+    cells = (
+        f"`{name}`",
+        " + ".join(f"{policy.trained_parameters / 1e9:.2f}" for policy in found.policies),
+        f"{found.resident / GIB:.0f} + {found.update_peak / GIB:.0f} = {found.device / GIB:.0f}",
+        str(found.num_gpus),
+        f"{found.num_rollouts}, {found.max_calls:,}, {found.max_tokens / 1e6:.1f} M",
+        f"{found.download / GIB:.1f}",
+        f"{found.checkpoint / GIB:.0f}, {found.disk / GIB:.0f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if "qwen" in name or "hetero" in name])
+def test_documentation_has_the_figures_of_the_command(name: str) -> None:
+    assert row_of(name) in PAGE.read_text(encoding="utf-8").splitlines()
+
+
+def test_commands_of_the_documentation_fit_one_device_as_it_says() -> None:
+    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("mas-envs train ")]
+    plans = [make_plan(load_settings(name, overrides)) for name, *overrides in commands]
+    assert all(found.fits_one_device and not found.warnings for found in plans)
+    first, second = (round(found.device / GIB) for found in plans)
+    assert f"Planned at {first} and {second} GiB" in text
