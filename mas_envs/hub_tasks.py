@@ -15,7 +15,7 @@ from mas_envs.tasks import Task, TaskSet
 
 __all__ = ["HubDataset", "hub_tasks", "preset_names", "reasoning_gym_tasks"]
 
-_PRESET_MODULES = ("mas_envs.search.datasets",)
+_PRESET_MODULES = ("mas_envs.search.datasets", "mas_envs.math_loop.datasets")
 """Modules with a mapping `PRESETS`; imported when a preset is asked for."""
 
 RowReader = Callable[..., Task]

@@ -8,7 +8,10 @@ from pydantic import Field, model_validator
 from trainers.endpoint_settings import EndpointSettings
 from trainers.setting_kinds import Count, Positive, Section, Share
 
-__all__ = ["EngineSettings", "LearnerSettings", "LoraSettings", "PolicySettings", "SamplingSettings"]
+__all__ = ["TINY", "EngineSettings", "LearnerSettings", "LoraSettings", "PolicySettings", "SamplingSettings"]
+
+TINY = "tiny"
+"""The `model` of policies that start from a model made on the spot."""
 
 
 class SamplingSettings(Section):
@@ -70,7 +73,7 @@ class LearnerSettings(Section):
 class PolicySettings(Section):
     """One policy: weights, how they are trained and how they sample."""
 
-    model: str = "tiny"
+    model: str = TINY
     """`tiny` (made on the spot from `tiny_model`), a folder, or a hub name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the weights."""

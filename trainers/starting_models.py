@@ -10,6 +10,7 @@ from trainers.config import PolicySettings, Settings, SettingsError, SkillSettin
 from trainers.demonstrations import Demonstration, collect_demonstrations
 from trainers.evaluate import evaluate
 from trainers.metrics import RunLog
+from trainers.policy_settings import TINY
 from trainers.progress import Reporter
 from trainers.rollout import EnvPool, Seats
 from trainers.seeds import derive_seed
@@ -17,10 +18,7 @@ from trainers.team import LanguagePolicy, load_policy
 from trainers.tiny_model import make_tiny_model
 from trainers.warm_start import clone, spoil, tokenise
 
-__all__ = ["TINY", "StartingModels"]
-
-TINY = "tiny"
-"""The `model` of policies that start from a model made on the spot."""
+__all__ = ["StartingModels"]
 
 _TOKENIZER_EPISODES = 500
 _MEASURED_TASKS = 128

@@ -13,6 +13,8 @@ from pyarrow import parquet
 import mas_envs
 from mas_envs.errors import MissingExtraError, TaskError
 from mas_envs.hub_tasks import hub_tasks, preset_names
+from mas_envs.math_loop.datasets import PRESETS as MATH_PRESETS
+from mas_envs.math_loop.datasets import problem_from_row
 from mas_envs.search.datasets import PRESETS
 from mas_envs.tasks import load_tasks
 
@@ -103,6 +105,46 @@ def test_environment_plays_a_preset_with_a_retriever_of_ones_own(mixed: Path) ->
     assert env.has_all_evidence
 
 
+INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
+
+
+def math_row(content: Any = f"What is 1+1? {INSTRUCTION}", **changes: Any) -> dict[str, Any]:
+    row = {"data_source": "math_dapo", "prompt": [{"role": "user", "content": content}]}
+    return {**row, "reward_model": {"style": "rule", "ground_truth": "2"}, **changes}
+
+
+def test_published_math_problems_are_read_without_their_instruction(tmp_path: Path) -> None:
+    path = tmp_path / "train.parquet"
+    rows = [math_row(), math_row(f"Let x = 2.\n\n{INSTRUCTION}\n"), math_row("Box it: \\boxed{} is empty. Why?")]
+    parquet.write_table(arrow.Table.from_pylist(rows), path)
+    tasks = load_tasks({"name": "hf:dapo_filter", "file": str(path)})
+    assert [task.question for task in tasks] == ["What is 1+1?", "Let x = 2.", "Box it: \\boxed{} is empty. Why?"]
+    assert [task.answer for task in tasks] == ["2"] * 3
+    assert {task.source for task in tasks} == {"dapo_filter"}
+
+
+@pytest.mark.parametrize("name", [name for name in MATH_PRESETS if name != "dapo_filter"])
+def test_math_test_sets_are_read_from_problem_and_answer(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps({"id": 60, "problem": "1+1", "solution": "It is 2.", "answer": 2}), encoding="utf-8")
+    (task,) = load_tasks({"name": f"hf:{name}", "file": str(path)})
+    assert (task.question, task.answer, task.source) == ("1+1", "2", name)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (3, "expected an object with 'prompt' and 'reward_model', got 3"),
+        (math_row(prompt="1+1"), "field 'prompt': expected a list of one message, got '1\\+1'"),
+        (math_row(reward_model={}), "field 'reward_model': expected an object with 'ground_truth', got {}"),
+        (math_row(content=None), "field 'question': expected text, got None"),
+    ],
+)
+def test_bad_row_of_published_math_problems_is_named(row: Any, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        problem_from_row(row, default_id="a", default_source="b")
+
+
 def test_bad_rows_are_named(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"question": "q", "golden_answers": []}\n{"golden_answers": ["a"]}')
@@ -123,7 +165,7 @@ def test_file_without_rows_of_the_preset_is_refused(tmp_path: Path) -> None:
     ("source", "message"),
     [
         ("hf:hotpot", "hf:hotpot: expected owner/name or a preset; did you mean hotpotqa"),
-        ("hf:zzzz", "hf:zzzz: expected owner/name or a preset; presets are 2wiki, 2wikimultihopqa, bamboogle"),
+        ("hf:zzzz", "hf:zzzz: expected owner/name or a preset; presets are 2wiki, 2wikimultihopqa, aime24"),
         ({"name": "hf:nq", "limit": 0}, "hf:nq: limit=0: expected a whole number >= 1, or None for all"),
         ({"name": "hf:nq", "splits": "x"}, "task set 'hf:nq' does not take the option 'splits'; did you mean 'split'"),
         ({"name": "hf:nq", "file": "none.parquet"}, r"none\.parquet: no such file; check the path"),
@@ -154,7 +196,8 @@ def test_missing_library_is_one_sentence(
 
 
 def test_every_set_of_the_paper_has_a_preset() -> None:
-    assert set(SETS) <= set(preset_names()) == set(PRESETS)
+    assert set(SETS) <= set(preset_names()) == {*PRESETS, *MATH_PRESETS}
+    assert not PRESETS.keys() & MATH_PRESETS.keys()
     assert {PRESETS[name].source for name in SETS} == set(SETS)
 
 
