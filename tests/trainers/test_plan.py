@@ -73,7 +73,7 @@ def test_policies_are_resident_together_and_updated_one_after_another() -> None:
 
 def test_adapters_share_a_base_and_train_little() -> None:
     policy = {"model": "Qwen/Qwen3-4B", "lora": {"rank": 8}, "dtype": "bfloat16"}
-    found = planned(policies={"a": policy, "b": policy}, agents={"solver": "a", "verifier": "b"})
+    found = planned(policies={"one": policy, "two": policy}, agents={"solver": "one", "verifier": "two"})
     adapter = 4 * KNOWN_SHAPES["Qwen/Qwen3-4B"].adapter_parameters(8)
     assert found.resident == 2 * 4_022_468_096 + 2 * 3 * adapter
     assert found.checkpoint == 2 * 3 * adapter
