@@ -11,7 +11,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from trainers.endpoint_settings import EndpointSettings
 from trainers.overrides import SettingsError, apply_override, explain
-from trainers.policy_settings import EngineSettings, LearnerSettings, LoraSettings, PolicySettings, SamplingSettings
+from trainers.policy_settings import (
+    EngineSettings,
+    LearnerSettings,
+    LoraSettings,
+    PolicySettings,
+    SamplingSettings,
+    TinyModelSettings,
+)
 from trainers.prices import Price
 from trainers.setting_kinds import Count, Positive, Section, Share
 
@@ -50,27 +57,6 @@ class EnvSettings(Section):
     """Registered id, such as `MathLoop-v0`."""
     kwargs: dict[str, Any] = {}
     """Arguments for `mas_envs.make`."""
-
-
-class TinyModelSettings(Section):
-    """Size of a model made on the spot, for policies whose `model` is `tiny`."""
-
-    hidden_size: Count = 64
-    """Width of the model."""
-    intermediate_size: Count = 128
-    """Width inside its feed-forward layers."""
-    num_layers: Count = 2
-    """Transformer layers."""
-    num_heads: Count = 4
-    """Attention heads; divides `hidden_size`."""
-    vocab_size: Annotated[int, Field(ge=262)] = 512
-    """Most entries of the tokenizer; fewer are used when the texts have no more repeats."""
-    max_context: Count = 512
-    """Most tokens of prompt and completion together."""
-    init_std: Positive = 0.08
-    """Standard deviation of the initial weights."""
-    embedding_std: Positive = 0.2
-    """Standard deviation of the initial embeddings."""
 
 
 class KlSettings(Section):

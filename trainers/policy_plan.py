@@ -89,7 +89,7 @@ def shape_of(policy: PolicySettings, settings: Settings) -> ModelShape | None:
         SettingsError: If the model is a folder whose `config.json` cannot be used.
     """
     if policy.model == TINY:
-        tiny = settings.tiny_model
+        tiny = policy.tiny_model or settings.tiny_model
         return ModelShape(
             family="qwen3",
             hidden=tiny.hidden_size,

@@ -8,10 +8,39 @@ from pydantic import Field, model_validator
 from trainers.endpoint_settings import EndpointSettings
 from trainers.setting_kinds import Count, Positive, Section, Share
 
-__all__ = ["TINY", "EngineSettings", "LearnerSettings", "LoraSettings", "PolicySettings", "SamplingSettings"]
+__all__ = [
+    "TINY",
+    "EngineSettings",
+    "LearnerSettings",
+    "LoraSettings",
+    "PolicySettings",
+    "SamplingSettings",
+    "TinyModelSettings",
+]
 
 TINY = "tiny"
 """The `model` of policies that start from a model made on the spot."""
+
+
+class TinyModelSettings(Section):
+    """Size of a model made on the spot, for policies whose `model` is `tiny`."""
+
+    hidden_size: Count = 64
+    """Width of the model."""
+    intermediate_size: Count = 128
+    """Width inside its feed-forward layers."""
+    num_layers: Count = 2
+    """Transformer layers."""
+    num_heads: Count = 4
+    """Attention heads; divides `hidden_size`."""
+    vocab_size: Annotated[int, Field(ge=262)] = 512
+    """Most entries of the tokenizer; fewer are used when the texts have no more repeats."""
+    max_context: Count = 512
+    """Most tokens of prompt and completion together."""
+    init_std: Positive = 0.08
+    """Standard deviation of the initial weights."""
+    embedding_std: Positive = 0.2
+    """Standard deviation of the initial embeddings."""
 
 
 class SamplingSettings(Section):
@@ -75,6 +104,8 @@ class PolicySettings(Section):
 
     model: str = TINY
     """`tiny` (made on the spot from `tiny_model`), a folder, or a hub name."""
+    tiny_model: TinyModelSettings | None = None
+    """Size of this policy's model when `model` is `tiny`; null takes the run's `tiny_model`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the weights."""
     frozen: bool = False
@@ -104,6 +135,12 @@ class PolicySettings(Section):
     def _freeze_endpoint(cls, values: Any) -> Any:
         has_endpoint = isinstance(values, Mapping) and values.get("endpoint") is not None
         return {"frozen": True, **values} if has_endpoint else values
+
+    @model_validator(mode="after")
+    def _check_tiny(self) -> "PolicySettings":
+        if self.tiny_model is not None and self.model != TINY:
+            raise ValueError(f"tiny_model is for model=tiny, and the model is {self.model!r}; remove one of the two")
+        return self
 
     @model_validator(mode="after")
     def _check_compile(self) -> "PolicySettings":

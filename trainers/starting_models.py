@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mas_envs.conversation import Skill
-from trainers.config import PolicySettings, Settings, SettingsError, SkillSettings, WarmStartSettings
+from trainers.config import PolicySettings, Settings, SettingsError, SkillSettings, TinyModelSettings, WarmStartSettings
 from trainers.demonstrations import Demonstration, collect_demonstrations
 from trainers.evaluate import evaluate
 from trainers.metrics import RunLog
@@ -59,30 +59,33 @@ class StartingModels:
             return dict(json.loads(noted.read_text(encoding="utf-8")))
         started: dict[str, str | Path] = {}
         here = {key: policy for key, policy in self.settings.policies.items() if policy.endpoint is None}
-        for policy in here.values():
-            if policy.model not in started:
-                started[policy.model] = self._start(policy)
-        folders = {policy_id: started[policy.model] for policy_id, policy in here.items()}
+        names: dict[tuple[str, TinyModelSettings | None], str] = {}
+        for policy_id, policy in here.items():
+            default = policy.model if policy.tiny_model is None else f"{TINY}-{policy_id}"
+            name = names.setdefault((policy.model, policy.tiny_model), default)
+            if name not in started:
+                started[name] = self._start(policy, name)
+        folders = {key: started[names[policy.model, policy.tiny_model]] for key, policy in here.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
         noted.write_text(json.dumps({key: str(value) for key, value in folders.items()}), encoding="utf-8")
         return folders
 
-    def _start(self, policy: PolicySettings) -> str | Path:
+    def _start(self, policy: PolicySettings, name: str) -> str | Path:
         warm = self.settings.warm_start
         source: str | Path = policy.model
         if policy.model == TINY:
             if warm is None:
                 raise SettingsError("a model of 'tiny' knows nothing; add a 'warm_start' section, or name a model")
-            source = self._make_tiny(warm)
-        return source if warm is None else self._warm_start(policy, warm, source)
+            source = self._make_tiny(warm, policy.tiny_model or self.settings.tiny_model, name)
+        return source if warm is None else self._warm_start(policy, warm, source, name)
 
-    def _make_tiny(self, warm: WarmStartSettings) -> Path:
+    def _make_tiny(self, warm: WarmStartSettings, size: TinyModelSettings, name: str) -> Path:
         shown = self._demonstrate("tokenizer", warm, None, num_episodes=min(_TOKENIZER_EPISODES, warm.num_episodes))
         texts = [message["content"] for each in shown for message in each.messages] + [each.text for each in shown]
         seed = derive_seed(self.settings.seed, "weights")
-        return make_tiny_model(texts, self.folder / TINY, self.settings.tiny_model, seed=seed)
+        return make_tiny_model(texts, self.folder / name, size, seed=seed)
 
-    def _warm_start(self, policy: PolicySettings, warm: WarmStartSettings, source: str | Path) -> Path:
+    def _warm_start(self, policy: PolicySettings, warm: WarmStartSettings, source: str | Path, name: str) -> Path:
         """Clone the experts, spoil if asked, save; returns the folder."""
         learner = load_policy("warm start", policy.model_copy(update={"lora": None}), source)
 
@@ -107,7 +110,7 @@ class StartingModels:
             seed = derive_seed(self.settings.seed, "spoil")
             spoil(learner.model, pairs, warm, lambda: self._success(learner), seed=seed, on_step=spoiled)
             self.reporter.finish()
-        target = self.folder / "warm-start" / policy.model.replace("/", "--")
+        target = self.folder / "warm-start" / name.replace("/", "--")
         learner.save(target)
         learner.engine.close()
         return target

@@ -1,9 +1,11 @@
 """Demonstrations, cloning, and going down to a mediocre level."""
 
+import json
 import math
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig
 
 import mas_envs
 from adapters.llm import EnvironmentFailure
@@ -74,6 +76,31 @@ def test_spoiling_stops_at_the_measured_level(tiny_folder: Path) -> None:
 def test_tiny_model_without_a_warm_start_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="a model of 'tiny' knows nothing; add a 'warm_start' section"):
         Trainer(tiny_settings("tiny"), tmp_path / "run").train()
+
+
+def test_policies_may_start_from_tiny_models_of_different_size(tmp_path: Path) -> None:
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_layers": 1, "num_heads": 2}
+    small = {"model": "tiny", "sampling": {"max_tokens": 10}}
+    settings = tiny_settings(
+        "tiny",
+        policies={"large": {**small, "tiny_model": {**size, "hidden_size": 48}}, "one": small, "two": small},
+        agents={"solver": "large", "verifier_0": "one", "verifier": "two"},
+        tiny_model=size,
+        warm_start={"num_episodes": 60, "steps": 3},
+        iterations=1,
+    )
+    settings = settings.model_copy(update={"agents": {"solver": "large", "verifier": "one"}})
+    Trainer(settings, tmp_path / "run").train()
+    folders = json.loads((tmp_path / "run" / "models" / "starting.json").read_text())
+    assert folders["one"] == folders["two"] != folders["large"]
+    widths = {key: AutoConfig.from_pretrained(folder).hidden_size for key, folder in folders.items()}
+    assert widths == {"large": 48, "one": 32, "two": 32}
+
+
+def test_size_of_a_tiny_model_for_a_model_that_exists_is_refused(tiny_folder: Path) -> None:
+    policy = {"model": str(tiny_folder), "tiny_model": {}}
+    with pytest.raises(SettingsError, match="tiny_model is for model=tiny, and the model is"):
+        tiny_settings(tiny_folder, policies={"solver": policy, "verifier": policy})
 
 
 @pytest.mark.slow
