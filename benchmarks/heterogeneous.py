@@ -123,8 +123,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     moved = moved_share(PAPER_SAVING, PRICES["large"], PRICES["small"])
     lines += [
         "",
-        f"The paper's saving of {PAPER_SAVING:.1%} at these prices means that {moved:.0%} of the tokens moved to the small "
-        f"model, if their number stayed the same; the router keeps {1 - moved:.0%}.",
+        f"The paper's saving of {PAPER_SAVING:.1%} at these prices means that {moved:.0%} of the tokens moved to the "
+        f"small model, if their number stayed the same; the router keeps {1 - moved:.0%}.",
     ]
     return "\n".join(lines)
 
