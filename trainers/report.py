@@ -75,12 +75,12 @@ def sample_transcripts(transcripts: Sequence[dict[str, Any]], most: int) -> list
     return [transcripts[round(place * step)] for place in range(most)]
 
 
-def render_page(template: str, script: str, data: dict[str, Any]) -> str:
-    """A template with style, scripts and data put in; no text in the data can end its script element."""
+def render_page(body: str, script: str, data: dict[str, Any]) -> str:
+    """The page with body, style, scripts and data put in; no text in the data can end its script element."""
     folder = resources.files("trainers") / "report_page"
     payload = json.dumps(plain(data), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
-    page = (folder / template).read_text(encoding="utf-8")
-    parts = {"/*STYLE*/": "style.css", "/*CHARTS*/": "charts.js", "/*PAGE*/": script}
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    parts = {"/*BODY*/": body, "/*STYLE*/": "style.css", "/*CHARTS*/": "charts.js", "/*PAGE*/": script}
     for mark, name in parts.items():
         page = page.replace(mark, (folder / name).read_text(encoding="utf-8"))
     return page.replace("/*DATA*/", payload)

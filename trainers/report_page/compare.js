@@ -1,4 +1,5 @@
 const { arms } = JSON.parse(document.getElementById("data").textContent);
+document.title = "Runs compared";
 const range = ([mean, low, high]) => `${short(mean, "%")} (${short(low, "%")} to ${short(high, "%")})`;
 const best = arms.reduce((first, arm) => (arm.final[0] > first.final[0] ? arm : first));
 document.getElementById("verdict").textContent = `${best.name} ends highest with ${range(best.final)} over ${best.seeds.length} seed${best.seeds.length === 1 ? "" : "s"}.`;
