@@ -15,13 +15,13 @@ from trainers.team import LanguagePolicy
 __all__ = ["attach_engines"]
 
 _TOLERANCE = {"float32": 1e-2, "bfloat16": 0.2}
-"""Largest gap between the engine's and the learner's logprobs of the probe, in nats."""
+"""Coarser number format of engine and learner -> largest gap between their logprobs of the probe, in nats."""
 
 
 def attach_engines(
     policies: Mapping[str, LanguagePolicy], settings: Mapping[str, PolicySettings], *, with_own_weights: bool = False
 ) -> list[Engine]:
-    """Give each policy that wants vLLM an engine with its weights; adapters on one base share one.
+    """Give each policy that wants vLLM an engine with its weights; adapters on one base and in one format share it.
 
     Args:
         policies: All policies that compute here.
@@ -36,20 +36,20 @@ def attach_engines(
         EngineStartError: If an engine does not start.
     """
     trained = {id(policies[policy_id].model) for policy_id in policies if not settings[policy_id].frozen}
-    by_model: dict[tuple[str, int], list[str]] = {}
+    by_model: dict[tuple[str, str, int], list[str]] = {}
     for policy_id, policy in policies.items():
-        kind = settings[policy_id].engine.kind
+        kind, dtype = settings[policy_id].engine.kind, settings[policy_id].engine_dtype
         if kind == "vllm" or (with_own_weights and id(policy.model) in trained):
-            by_model.setdefault((kind, id(policy.model)), []).append(policy_id)
+            by_model.setdefault((kind, dtype, id(policy.model)), []).append(policy_id)
     engines: list[Engine] = []
-    for (chosen, _), policy_ids in by_model.items():
+    for (chosen, sampled_in, _), policy_ids in by_model.items():
         start = _start_vllm if chosen == "vllm" else _start_copy
         engines.append(start({policy_id: policies[policy_id] for policy_id in policy_ids}, settings))
         shared = SharedEngine(engines[-1])
         for policy_id in policy_ids:
             policy = policies[policy_id]
             policy.engine = shared.port()
-            policy.probe_tolerance = _TOLERANCE[settings[policy_id].dtype]
+            policy.probe_tolerance = max(_TOLERANCE[sampled_in], _TOLERANCE[settings[policy_id].dtype])
             policy.probe()
     return engines
 
@@ -84,7 +84,7 @@ def _start_vllm(policies: Mapping[str, LanguagePolicy], settings: Mapping[str, P
             eos_token_ids=first.stop_ids,
             max_context=first.max_prompt_tokens + first.sampling.max_tokens,
             vocabulary=int(first.model.config.vocab_size),
-            dtype=chosen.dtype,
+            dtype=chosen.engine_dtype,
             python=chosen.engine.python,
             adapters=adapters,
             max_lora_rank=max([8, *(settings[each].lora.rank for each in policies if settings[each].lora)]),  # type: ignore[union-attr]

@@ -65,6 +65,8 @@ class EngineSettings(Section):
     """Most completions decoded at the same time."""
     python: str | None = None
     """Interpreter of the environment in which vLLM is installed; None is this one. For `vllm` only."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """Number format that it samples in; None is the policy's `dtype`. For `vllm` only."""
     options: dict[str, Any] = {}
     """Further arguments of vLLM's `EngineArgs`, such as `{gpu_memory_utilization: 0.4}`. For `vllm` only."""
 
@@ -72,6 +74,11 @@ class EngineSettings(Section):
     def _check_kind(self) -> "EngineSettings":
         if self.kind != "vllm" and (self.python is not None or self.options):
             raise ValueError("'python' and 'options' are for kind=vllm; set kind: vllm, or remove them")
+        if self.kind != "vllm" and self.dtype is not None:
+            raise ValueError(
+                f"dtype={self.dtype!r} is for kind=vllm, kind=transformers samples with the learner's own weights; set "
+                "kind: vllm, or remove it"
+            )
         return self
 
 
@@ -129,6 +136,11 @@ class PolicySettings(Section):
     learner: LearnerSettings = LearnerSettings()
     endpoint: EndpointSettings | None = None
     """A model elsewhere instead of weights here, which makes the policy frozen; `sampling` holds for it too."""
+
+    @property
+    def engine_dtype(self) -> Literal["float32", "bfloat16"]:
+        """Number format that completions are sampled in."""
+        return self.engine.dtype or self.dtype
 
     @model_validator(mode="before")
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainers.engines.engine_cases import VLLM_PYTHON, drain, request, tiny_qwen3
+from tests.trainers.engines.engine_cases import CONTEXT, EOS, VLLM_PYTHON, drain, request, tiny_qwen3
 from tests.trainers.tiny_team import make_tiny_folder, tiny_settings
 from trainers.config import SettingsError, TinyModelSettings, parse_settings
 from trainers.engines.base import Engine
@@ -15,6 +15,7 @@ from trainers.engines.scripted import ScriptedEngine
 from trainers.engines.shared_engine import SharedEngine
 from trainers.engines.sync_probe import EngineOutOfSyncError, check_in_sync, probe_gap
 from trainers.engines.transformers_engine import TransformersEngine
+from trainers.engines.vllm_engine import VllmEngine
 from trainers.trainer import Trainer
 
 needs_vllm = pytest.mark.skipif(
@@ -27,6 +28,22 @@ def test_options_of_vllm_without_vllm_are_refused() -> None:
     values["policies"]["solver"]["engine"] = {"options": {"gpu_memory_utilization": 0.4}}
     with pytest.raises(SettingsError, match=r"policies\.solver\.engine.*'python' and 'options' are for kind=vllm"):
         parse_settings(values)
+
+
+def test_another_number_format_without_vllm_is_refused() -> None:
+    values = tiny_settings("model").model_dump()
+    values["policies"]["solver"]["engine"] = {"dtype": "bfloat16"}
+    with pytest.raises(SettingsError, match=r"policies\.solver\.engine.*dtype='bfloat16' is for kind=vllm, kind=tran"):
+        parse_settings(values)
+
+
+def test_engine_samples_in_the_policys_number_format_unless_it_has_its_own() -> None:
+    values = tiny_settings("model").model_dump()
+    values["policies"]["solver"]["engine"] = {"kind": "vllm"}
+    values["policies"]["verifier"]["engine"] = {"kind": "vllm", "dtype": "bfloat16"}
+    policies = parse_settings(values).policies
+    assert (policies["solver"].engine_dtype, policies["verifier"].engine_dtype) == ("float32", "bfloat16")
+    assert policies["verifier"].dtype == "float32"
 
 
 def test_an_engine_with_the_models_weights_passes_the_probe() -> None:
@@ -69,17 +86,21 @@ def test_ports_of_one_engine_get_their_own_completions() -> None:
         second.submit([request("e")])
 
 
-def vllm_settings(tmp_path: Path, **policy: Any) -> Any:
+def vllm_settings(tmp_path: Path, *, engine_dtype: str | None = None, **policy: Any) -> Any:
     size = TinyModelSettings(hidden_size=64, intermediate_size=64, num_layers=1, num_heads=2)
     folder = make_tiny_folder(tmp_path / "model", size)
-    engine = {"kind": "vllm", "python": VLLM_PYTHON}
+    engine = {"kind": "vllm", "python": VLLM_PYTHON, "dtype": engine_dtype}
     settings = {"model": str(folder), "lr": 1e-3, "sampling": {"max_tokens": 8}, "engine": engine, **policy}
     return tiny_settings(folder, policies={"solver": settings, "verifier": settings}, iterations=2)
 
 
 @needs_vllm
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-@pytest.mark.parametrize("policy", [{}, {"lora": {"rank": 8}}], ids=["weights", "adapters"])
+@pytest.mark.parametrize(
+    "policy",
+    [{}, {"lora": {"rank": 8}}, {"engine_dtype": "bfloat16"}, {"engine_dtype": "bfloat16", "lora": {"rank": 8}}],
+    ids=["weights", "adapters", "weights-in-bfloat16", "adapters-in-bfloat16"],
+)
 def test_a_run_samples_from_vllm_and_stays_in_sync(tmp_path: Path, policy: dict[str, Any]) -> None:
     trainer = Trainer(vllm_settings(tmp_path, **policy), tmp_path / "run")
     trainer.train()
@@ -91,3 +112,19 @@ def test_a_run_samples_from_vllm_and_stays_in_sync(tmp_path: Path, policy: dict[
         assert record["agents"]["solver_0"]["num_turns"] > 0
         assert record["policies"]["solver"]["num_updates"] == 1
     assert torch.isfinite(next(iter(trainer.team.policies["solver"].trained_parameters().values()))).all()  # type: ignore[union-attr]
+
+
+@needs_vllm
+def test_float32_weights_reach_an_engine_in_bfloat16_rounded_once(tmp_path: Path) -> None:
+    def rounded(seed: int) -> Any:
+        return tiny_qwen3(seed, head_dim=32).to(torch.bfloat16).float()
+
+    tiny_qwen3(head_dim=32).save_pretrained(tmp_path)
+    engine = VllmEngine(tmp_path, eos_token_ids=EOS, max_context=CONTEXT, python=VLLM_PYTHON, dtype="bfloat16")
+    try:
+        assert probe_gap(engine, rounded(0), (5, 6, 7)) < 0.1
+        assert probe_gap(engine, rounded(1), (5, 6, 7)) > 0.5
+        engine.sync(tiny_qwen3(1, head_dim=32).state_dict(), 1)
+        assert probe_gap(engine, rounded(1), (5, 6, 7)) < 0.1
+    finally:
+        engine.close()

@@ -48,7 +48,8 @@ class VllmEngine:
         eos_token_ids: Ids that end a completion.
         max_context: Most tokens of prompt and completion together.
         vocabulary: Number of token ids.
-        dtype: `float32` or `bfloat16`.
+        dtype: Number format that it computes in, `float32` or `bfloat16`; weights of another are cast, those of the
+            base before they are handed over.
         python: The interpreter that has vLLM; None is this one.
         adapters: Name -> PEFT folder of the adapters that requests may ask for.
         max_lora_rank: Largest rank of an adapter.
@@ -77,7 +78,7 @@ class VllmEngine:
         extra: Mapping[str, Any] | None = None,
         start_s: float = 600.0,
     ) -> None:
-        self._max_context, self._vocabulary = max_context, vocabulary
+        self._max_context, self._vocabulary, self._dtype = max_context, vocabulary, dtype
         self._in_flight: dict[str, float] = {}
         self._cancelled: set[str] = set()
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -207,7 +208,7 @@ class VllmEngine:
 
     def _write_base(self, weights: "Mapping[str, Tensor]") -> Path:
         path = self._folder / "base.safetensors"
-        _save(weights, path)
+        _save(weights, path, self._dtype)
         return path
 
     def _write_adapter(self, weights: "Mapping[str, Tensor]", adapter: str, version: int) -> Path:
@@ -302,10 +303,16 @@ class VllmEngine:
             self._tail = [*self._tail[-_TAIL_LINES:], line.strip()]
 
 
-def _save(weights: "Mapping[str, Tensor]", path: Path) -> None:
+def _save(weights: "Mapping[str, Tensor]", path: Path, dtype: str | None = None) -> None:
+    """Write a safetensors file, floating point numbers in `dtype`; None casts nothing."""
+    import torch
     from safetensors.torch import save_file
 
-    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}, str(path))
+    def cast(tensor: "Tensor") -> "Tensor":
+        wanted = getattr(torch, dtype) if dtype and tensor.is_floating_point() else tensor.dtype
+        return tensor.detach().to(wanted).cpu().contiguous().clone()
+
+    save_file({name: cast(tensor) for name, tensor in weights.items()}, str(path))
 
 
 def _has_gpu() -> bool:
