@@ -304,6 +304,19 @@ class Settings(Section):
             raise ValueError(f"policies.{unused[0]} is used by no agent; assign it under 'agents', or remove it")
         return self
 
+    @model_validator(mode="after")
+    def _check_warm_start(self) -> "Settings":
+        first_of: dict[str, str] = {}
+        for policy_id, policy in self.policies.items() if self.warm_start else ():
+            first = first_of.setdefault(policy.model, policy_id)
+            if self.policies[first].chat_template_kwargs != policy.chat_template_kwargs:
+                raise ValueError(
+                    f"policies.{policy_id}.chat_template_kwargs={policy.chat_template_kwargs!r} differs from what "
+                    f"{first!r} has: a warm start clones each model once, with one template; make them equal, or give "
+                    "each policy a folder of its own"
+                )
+        return self
+
 
 def recipe_names() -> list[str]:
     """Names of the recipes that come with the package."""

@@ -131,6 +131,8 @@ class PolicySettings(Section):
     """Weight decay of AdamW."""
     max_grad_norm: Positive | None = 1.0
     """Gradient norms above are scaled down to this; None never clips."""
+    chat_template_kwargs: dict[str, Any] = {}
+    """Passed to the model's chat template with every prompt, such as `{enable_thinking: false}` for Qwen3."""
     sampling: SamplingSettings = SamplingSettings()
     engine: EngineSettings = EngineSettings()
     learner: LearnerSettings = LearnerSettings()
@@ -152,6 +154,14 @@ class PolicySettings(Section):
     def _check_tiny(self) -> "PolicySettings":
         if self.tiny_model is not None and self.model != TINY:
             raise ValueError(f"tiny_model is for model=tiny, and the model is {self.model!r}; remove one of the two")
+        return self
+
+    @model_validator(mode="after")
+    def _check_template_kwargs(self) -> "PolicySettings":
+        if taken := [
+            name for name in ("conversation", "add_generation_prompt", "tokenize") if name in self.chat_template_kwargs
+        ]:
+            raise ValueError(f"chat_template_kwargs.{taken[0]} is set by the trainer; remove it")
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """The team: which policy speaks for which agent, and what a policy is made of."""
 
 import contextlib
+import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -266,7 +267,8 @@ def load_policy(  # noqa: PLR0913  # one policy in all its forms; `load_team` is
         call_deadline_s: Seconds a completion may take.
 
     Raises:
-        SettingsError: If the model cannot be loaded, has no chat template, or its context is too short.
+        SettingsError: If the model cannot be loaded, has no chat template or one that does not read
+            `chat_template_kwargs`, or its context is too short.
     """
     tokenizer, model = _load_model(policy_id, settings, folder, model)
     if settings.lora is not None:
@@ -288,7 +290,7 @@ def load_policy(  # noqa: PLR0913  # one policy in all its forms; `load_team` is
     return LanguagePolicy(
         policy_id=policy_id,
         model=model,
-        codec=ChatCodec(tokenizer),
+        codec=ChatCodec(tokenizer, template_kwargs=settings.chat_template_kwargs),
         engine=TransformersEngine(
             model,
             eos_token_ids=stop_ids,
@@ -318,6 +320,12 @@ def _load_model(policy_id: str, settings: PolicySettings, folder: str | Path, mo
         raise SettingsError(
             f"policies.{policy_id}.model={settings.model!r} has no chat template; use an instruction-tuned model"
         )
+    for name in settings.chat_template_kwargs:
+        if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template)):
+            raise SettingsError(
+                f"policies.{policy_id}.chat_template_kwargs.{name} does nothing: the chat template of "
+                f"{settings.model!r} has no such name; expected one that it reads: check the spelling, or remove it"
+            )
     return tokenizer, model
 
 

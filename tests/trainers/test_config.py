@@ -97,3 +97,18 @@ def test_settings_survive_their_own_file(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
     assert load_settings(path) == settings
+
+
+def test_argument_of_the_chat_template_that_the_trainer_sets_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"chat_template_kwargs\.tokenize is set by the trainer; remove it"):
+        parse_settings(minimal(policies={"p": {"chat_template_kwargs": {"tokenize": True}}}))
+
+
+def test_policies_of_one_model_that_is_warm_started_have_one_chat_template() -> None:
+    values = minimal(
+        policies={"p": {"model": "m"}, "q": {"model": "m", "chat_template_kwargs": {"enable_thinking": False}}},
+        agents={"solver": "p", "verifier": "q"},
+    )
+    assert parse_settings(values).policies["q"].chat_template_kwargs == {"enable_thinking": False}
+    with pytest.raises(SettingsError, match=r"policies\.q\.chat_template_kwargs=.* differs from what 'p' has: a warm"):
+        parse_settings({**values, "warm_start": {}})

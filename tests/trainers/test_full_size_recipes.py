@@ -14,6 +14,7 @@ from tests.trainers.tiny_families import make_tiny_family
 from trainers.config import Settings, load_settings
 from trainers.model_shapes import KNOWN_SHAPES
 from trainers.plan import make_plan
+from trainers.team import load_team
 from trainers.trainer import Trainer
 
 PAIRS = ("math-qwen3-4b", "math-qwen3-8b", "search-qwen2.5-3b", "search-qwen2.5-7b", "search-hetero")
@@ -123,10 +124,10 @@ def test_prompts_have_the_layout_of_the_family(family: str, prompt: str, tmp_pat
     assert rendered(make_tiny_family(family, tmp_path, context=256)) == prompt
 
 
-def test_thinking_is_switched_off_by_a_line_before_the_template(tmp_path: Path) -> None:
-    folder = make_tiny_family("qwen3", tmp_path / "as-published", context=256)
-    assert not rendered(folder).endswith("<think>\n\n</think>\n\n")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = "{% set enable_thinking = false %}" + tokenizer.chat_template
-    tokenizer.save_pretrained(tmp_path / "no-thinking")
-    assert rendered(tmp_path / "no-thinking").endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("math")])
+def test_thinking_is_off_in_the_recipes_of_qwen3(name: str, tmp_path: Path) -> None:
+    settings = small(name, tmp_path)
+    folders = {policy_id: policy.model for policy_id, policy in settings.policies.items()}
+    for policy in load_team(settings.policies, folders).values():
+        prompt = policy.codec.tokenizer.decode(policy.codec.encode([{"role": "user", "content": "1 + 1 = ?"}]))
+        assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")

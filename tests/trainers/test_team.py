@@ -1,9 +1,15 @@
-"""Which policy speaks for which agent."""
+"""Which policy speaks for which agent, and how it is asked."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trainers.config import SettingsError
-from trainers.team import assign_agents
+from tests.trainers.tiny_families import make_tiny_family
+from tests.trainers.tiny_team import make_env
+from trainers.config import PolicySettings, SettingsError
+from trainers.rollout import TurnRequest
+from trainers.team import LanguagePolicy, assign_agents, load_policy
 
 ROLES = {"solver_0": "solver", "solver_1": "solver", "verifier_0": "verifier"}
 
@@ -26,3 +32,29 @@ def test_key_that_fits_nobody_is_refused() -> None:
 def test_agent_without_a_policy_is_named() -> None:
     with pytest.raises(SettingsError, match=r"the agent 'verifier_0' has no policy; add 'agents\.verifier: <policy>'"):
         assign_agents({"solver": "big"}, ROLES)
+
+
+def qwen3(folder: Path, **settings: Any) -> LanguagePolicy:
+    made = make_tiny_family("qwen3", folder, context=256)
+    return load_policy("solver", PolicySettings(sampling={"max_tokens": 4}, **settings), made)  # type: ignore[arg-type]
+
+
+def asked(policy: LanguagePolicy, text: str = "1 + 1 = ?") -> str:
+    """The prompt of a turn as the engine had it."""
+    policy.submit([TurnRequest("r", "solver_0", ({"role": "user", "content": text},), 0, make_env())])
+    (reply,) = policy.poll()
+    return policy.codec.tokenizer.decode(reply.prompt_ids)
+
+
+def test_prompts_are_written_with_the_policys_arguments_of_the_chat_template(tmp_path: Path) -> None:
+    direct = qwen3(tmp_path, chat_template_kwargs={"enable_thinking": False})
+    assert asked(direct).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert asked(direct, "1 + " * 200).endswith("</think>\n\n")  # also when it was cut
+    assert asked(qwen3(tmp_path)).endswith("<|im_start|>assistant\n")
+
+
+def test_argument_that_the_chat_template_does_not_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"solver\.chat_template_kwargs\.thinking does nothing: the chat template of"
+    ):
+        qwen3(tmp_path, chat_template_kwargs={"thinking": False})
