@@ -218,6 +218,8 @@ class EvaluationSettings(Section):
     """Rollouts per task."""
     temperature: Annotated[float, Field(ge=0.0)] | None = None
     """None takes each policy's own."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Share of probability that the most likely tokens are cut to; None takes each policy's own."""
 
 
 class CheckpointSettings(Section):

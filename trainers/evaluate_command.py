@@ -33,6 +33,9 @@ def evaluate(  # noqa: PLR0913  # one argument an option
     n: Annotated[int, typer.Option(min=1, help="Rollouts per task.")] = 4,
     num_tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to use, from the start of the set.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy; the default is the run's.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Share of probability to sample from, in (0, 1]; the default is the run's.")
+    ] = None,
     env: Annotated[str, typer.Option(help="Environment that a plain model plays, as every agent.")] = "MathLoop-v0",
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens a plain model may write in a turn.")] = 1024,
     api_key_env: Annotated[
@@ -56,6 +59,8 @@ def evaluate(  # noqa: PLR0913  # one argument an option
     from trainers.records import evaluation_record
 
     plain = PlainModel(env=env, max_tokens=max_tokens, api_key_env=api_key_env)
+    if top_p is not None and not 0.0 < top_p <= 1.0:
+        raise SettingsError(f"--top-p {top_p}: expected a number in (0, 1]; 1 keeps all tokens")
     reporter = ConsoleReporter(console)
     table = _read_prices(prices)
     results: dict[str, Any] = {}
@@ -73,7 +78,9 @@ def evaluate(  # noqa: PLR0913  # one argument an option
             )
         for target, trainer in trainers.items():
             try:
-                results[target] = trainer.measure(tasks=tasks, n=n, num_tasks=num_tasks, temperature=temperature)
+                results[target] = trainer.measure(
+                    tasks=tasks, n=n, num_tasks=num_tasks, temperature=temperature, top_p=top_p
+                )
             except SettingsError as error:
                 if Path(target).exists() or is_endpoint(target):
                     raise

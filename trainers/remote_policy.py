@@ -22,7 +22,7 @@ class RemotePolicy:
     policy_id: str
     """Its name in the settings."""
     engine: OpenAIEngine
-    """What asks the endpoint; copies at other temperatures share it."""
+    """What asks the endpoint; copies that sample otherwise share it."""
     sampling: Sampling
     """How it samples."""
 
@@ -45,11 +45,11 @@ class RemotePolicy:
         """What was answered since the last poll, without waiting."""
         return [self._reply(done) for done in self.engine.arrived()]
 
-    def with_temperature(self, temperature: float | None) -> "RemotePolicy":
-        """The same policy, sampling at another temperature; None changes nothing."""
-        if temperature is None:
+    def resampled(self, temperature: float | None = None, top_p: float | None = None) -> "RemotePolicy":
+        """The same policy, sampling at another temperature or top_p; None keeps what it has."""
+        if temperature is None and top_p is None:
             return self
-        return replace(self, sampling=replace(self.sampling, temperature=temperature))
+        return replace(self, sampling=self.sampling.changed(temperature, top_p))
 
     def close(self) -> None:
         """Close the connections; safe to call twice."""

@@ -128,11 +128,11 @@ class LanguagePolicy:
             )
         return replies
 
-    def with_temperature(self, temperature: float | None) -> "LanguagePolicy":
-        """The same policy, sampling at another temperature; None changes nothing."""
-        if temperature is None:
+    def resampled(self, temperature: float | None = None, top_p: float | None = None) -> "LanguagePolicy":
+        """The same policy, sampling at another temperature or top_p; None keeps what it has."""
+        if temperature is None and top_p is None:
             return self
-        return replace(self, sampling=replace(self.sampling, temperature=temperature), _prompts={})
+        return replace(self, sampling=self.sampling.changed(temperature, top_p), _prompts={})
 
     def trained_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Name -> parameter of what is trained: the adapter, or all weights."""

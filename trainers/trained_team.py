@@ -70,11 +70,16 @@ class TrainedTeam:
             policy.close()
 
     def seats(
-        self, policy_of: Mapping[str, str], role_of: Mapping[str, str], temperature: float | None = None
+        self,
+        policy_of: Mapping[str, str],
+        role_of: Mapping[str, str],
+        *,
+        temperature: float | None = None,
+        top_p: float | None = None,
     ) -> Seats:
-        """Who answers for which agent, at the policies' own temperature or another."""
+        """Who answers for which agent, sampling at the policies' own temperature and top_p unless others are given."""
         everybody: dict[str, LanguagePolicy | RemotePolicy] = {**self.policies, **self.remote}
-        seated = {policy_id: policy.with_temperature(temperature) for policy_id, policy in everybody.items()}
+        seated = {policy_id: policy.resampled(temperature, top_p) for policy_id, policy in everybody.items()}
         return Seats(dict(seated), dict(policy_of), dict(role_of))
 
     def update(self, batch: TrainingBatch, advantages: AdvantageReport, *, iteration: int) -> dict[str, PolicyUpdate]:

@@ -32,7 +32,7 @@ from trainers.progress import Reporter, SilentReporter
 from trainers.records import evaluation_record, iteration_record, spread, training_transcripts
 from trainers.remote_policy import check_endpoints
 from trainers.report import write_report
-from trainers.rollout import Deadlines, EnvPool, Rollout, collect_rollouts
+from trainers.rollout import Deadlines, EnvPool, Rollout, Seats, collect_rollouts
 from trainers.run_events import Callback, RunResult, TrainingDiverged, TrainingInterrupted
 from trainers.seeds import derive_seed
 from trainers.starting_models import StartingModels
@@ -203,7 +203,13 @@ class Trainer:
     # Measuring and writing down.
 
     def measure(
-        self, *, tasks: Any = None, n: int = 1, num_tasks: int | None = None, temperature: float | None = None
+        self,
+        *,
+        tasks: Any = None,
+        n: int = 1,
+        num_tasks: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
     ) -> Evaluation:
         """Success of the newest checkpoint, or of models that are all frozen; writes nothing into the run.
 
@@ -212,6 +218,7 @@ class Trainer:
             n: Rollouts per task.
             num_tasks: Tasks to use, from the start of the set; None is all.
             temperature: None takes each policy's own.
+            top_p: In (0, 1]; None takes each policy's own.
 
         Raises:
             SettingsError: If the run has no checkpoint yet.
@@ -225,16 +232,15 @@ class Trainer:
         check_endpoints(self.settings.policies, self.reporter)
         chosen = self.held_out if tasks is None else load_tasks(tasks)
         with contextlib.closing(TrainedTeam(self.settings, folders, self._checkpoint)) as team:
-            return self._play(team, chosen[: num_tasks or len(chosen)], n, temperature)[0]
+            seats = team.seats(self._policy_of, self._role_of, temperature=temperature, top_p=top_p)
+            return self._play(seats, chosen[: num_tasks or len(chosen)], n)[0]
 
-    def _play(
-        self, team: TrainedTeam, tasks: TaskSet, n: int, temperature: float | None
-    ) -> tuple[Evaluation, list[Rollout]]:
+    def _play(self, seats: Seats, tasks: TaskSet, n: int) -> tuple[Evaluation, list[Rollout]]:
         self.reporter.start("Evaluation", len(tasks) * n)
         found = evaluate(
             tasks,
             self._envs,
-            team.seats(self._policy_of, self._role_of, temperature),
+            seats,
             n=n,
             seed=derive_seed(self.settings.seed, "evaluation"),
             prices=self.settings.price_table(),
@@ -247,7 +253,8 @@ class Trainer:
     def _evaluate(self, team: TrainedTeam) -> Evaluation:
         """Measure on held-out tasks; write the result, some transcripts and the best policies down."""
         settings = self.settings.evaluation
-        result, rollouts = self._play(team, self.held_out, settings.n, settings.temperature)
+        seats = team.seats(self._policy_of, self._role_of, temperature=settings.temperature, top_p=settings.top_p)
+        result, rollouts = self._play(seats, self.held_out, settings.n)
         record = evaluation_record(result, self.iteration)
         self._log.write(record)
         kept = rollouts[: self.settings.transcripts_per_iteration * 4]

@@ -30,7 +30,7 @@ def test_an_endpoint_plays_every_agent(tmp_path: Path, monkeypatch: pytest.Monke
     with chat_server(lambda seen, number: Answer(completion(SUM))) as server:
         shown = succeed(
             "eval", f"{server.url}#org/judge-1", "--tasks", "arithmetic", "--n", 1, "--num-tasks", 2, "--max-tokens", 8,
-            "--api-key-env", "JUDGE_KEY", "--temperature", 0, "--prices", tmp_path / "prices.yaml",
+            "--api-key-env", "JUDGE_KEY", "--temperature", 0, "--top-p", 0.9, "--prices", tmp_path / "prices.yaml",
             "--json", tmp_path / "e.json",
         )  # fmt: skip
     assert "cost" in shown
@@ -40,7 +40,7 @@ def test_an_endpoint_plays_every_agent(tmp_path: Path, monkeypatch: pytest.Monke
     assert use["cost"] == pytest.approx(2.0 * (use["prompt_tokens"] + use["completion_tokens"]) / 1e6)
     assert {seen.body["model"] for seen in server.seen} == {"org/judge-1"}
     assert {seen.key for seen in server.seen} == {"Bearer sk-0123456789abcdef"}
-    assert {seen.body["temperature"] for seen in server.seen[1:]} == {0.0}
+    assert {(seen.body["temperature"], seen.body["top_p"]) for seen in server.seen[1:]} == {(0.0, 0.9)}
 
 
 def test_a_recipe_of_frozen_policies_is_measured_without_training(tmp_path: Path) -> None:
@@ -73,6 +73,7 @@ def test_a_run_with_a_remote_team_mate_is_measured_and_failures_are_shown(tiny_f
 
 def test_targets_that_cannot_be_measured_say_why(tiny_folder: Path, tmp_path: Path) -> None:
     url = free_url()
+    assert fails("eval", url, "--top-p", 0) == "--top-p 0.0: expected a number in (0, 1]; 1 keeps all tokens"
     assert "names no model; expected URL#MODEL" in fails("eval", url)
     assert fails("eval", f"{url}#judge").startswith(f"policies.model.endpoint: {url}: cannot be reached")
     path = tmp_path / "train.yaml"

@@ -102,13 +102,14 @@ def test_a_slow_endpoint_does_not_hold_up_the_answers_of_another() -> None:
     assert [rollout.status for rollout in rollouts] == ["completed"] * 4
 
 
-def test_another_temperature_goes_to_the_same_endpoint() -> None:
+def test_another_temperature_and_top_p_go_to_the_same_endpoint() -> None:
     with chat_server(approving) as server:
         remote = policy(server.url)
-        cold = remote.with_temperature(0.0)
-        assert remote.with_temperature(None) is remote
+        cold = remote.resampled(0.0, 0.5)
+        assert remote.resampled() is remote
         play(Seats({"v": cold}, dict.fromkeys(ROLES, "v"), ROLES), num=1)
-    assert {seen.body["temperature"] for seen in server.seen} == {0.0}
+    assert {(seen.body["temperature"], seen.body["top_p"]) for seen in server.seen} == {(0.0, 0.5)}
+    assert remote.resampled(top_p=0.5).sampling.temperature == remote.sampling.temperature
     assert cold.engine is remote.engine
 
 
@@ -116,6 +117,13 @@ def remote_settings(folder: Path, url: str, endpoint: dict[str, Any] | None = No
     solver = {"model": str(folder), "lr": 1e-3, "sampling": {"max_tokens": 8}}
     verifier = {"endpoint": {"url": url, "model": "judge", "retries": 0, **(endpoint or {})}}
     return tiny_settings(folder, **{"policies": {"solver": solver, "verifier": verifier}, "iterations": 2, **changes})
+
+
+def test_evaluations_of_a_run_sample_as_its_settings_say(tiny_folder: Path, tmp_path: Path) -> None:
+    evaluation = {"num_tasks": 2, "temperature": 0.6, "top_p": 0.95}
+    with chat_server(alternating) as server:
+        Trainer(remote_settings(tiny_folder, server.url, iterations=0, evaluation=evaluation), tmp_path / "run").train()
+    assert {(seen.body["temperature"], seen.body["top_p"]) for seen in server.seen[1:]} == {(0.6, 0.95)}
 
 
 def test_a_run_trains_beside_a_remote_team_mate_and_goes_on_after_a_stop(tiny_folder: Path, tmp_path: Path) -> None:

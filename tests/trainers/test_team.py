@@ -8,7 +8,7 @@ import pytest
 from tests.trainers.tiny_families import make_tiny_family
 from tests.trainers.tiny_team import make_env
 from trainers.config import PolicySettings, SettingsError
-from trainers.rollout import TurnRequest
+from trainers.rollout import TurnReply, TurnRequest
 from trainers.team import LanguagePolicy, assign_agents, load_policy
 
 ROLES = {"solver_0": "solver", "solver_1": "solver", "verifier_0": "verifier"}
@@ -39,11 +39,19 @@ def qwen3(folder: Path, **settings: Any) -> LanguagePolicy:
     return load_policy("solver", PolicySettings(sampling={"max_tokens": 4}, **settings), made)  # type: ignore[arg-type]
 
 
-def asked(policy: LanguagePolicy, text: str = "1 + 1 = ?") -> str:
-    """The prompt of a turn as the engine had it."""
+def reply_to(policy: LanguagePolicy, text: str) -> TurnReply:
     policy.submit([TurnRequest("r", "solver_0", ({"role": "user", "content": text},), 0, make_env())])
     (reply,) = policy.poll()
-    return policy.codec.tokenizer.decode(reply.prompt_ids)
+    return reply
+
+
+def asked(policy: LanguagePolicy, text: str = "1 + 1 = ?") -> str:
+    """The prompt of a turn as the engine had it."""
+    return policy.codec.tokenizer.decode(reply_to(policy, text).prompt_ids)
+
+
+def completed(policy: LanguagePolicy) -> tuple[int, ...]:
+    return reply_to(policy, "1 + 1 = ?").completion_ids
 
 
 def test_prompts_are_written_with_the_policys_arguments_of_the_chat_template(tmp_path: Path) -> None:
@@ -58,3 +66,13 @@ def test_argument_that_the_chat_template_does_not_read_is_refused(tmp_path: Path
         SettingsError, match=r"solver\.chat_template_kwargs\.thinking does nothing: the chat template of"
     ):
         qwen3(tmp_path, chat_template_kwargs={"thinking": False})
+
+
+def test_policy_that_is_measured_otherwise_samples_otherwise_from_the_same_weights(tmp_path: Path) -> None:
+    policy = qwen3(tmp_path)
+    measured = policy.resampled(top_p=1e-6)  # the most likely token only
+    assert policy.resampled() is policy
+    assert (policy.sampling.top_p, measured.sampling.top_p, measured.sampling.temperature) == (1.0, 1e-6, 1.0)
+    assert measured.engine is policy.engine
+    greedy = policy.resampled(temperature=0.0)
+    assert completed(measured) == completed(greedy) != completed(policy)

@@ -1,7 +1,7 @@
 """What every generation engine does: take token prompts, give back sampled tokens with their logprobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -24,6 +24,14 @@ class Sampling:
     """Smallest set of tokens with this much probability is kept; in (0, 1]."""
     top_k: int = 0
     """This many most likely tokens are kept; 0 keeps all."""
+
+    def changed(self, temperature: float | None, top_p: float | None) -> "Sampling":
+        """The same with another temperature or top_p; None keeps what there is."""
+        return replace(
+            self,
+            temperature=self.temperature if temperature is None else temperature,
+            top_p=self.top_p if top_p is None else top_p,
+        )
 
 
 @dataclass(frozen=True)
