@@ -15,17 +15,22 @@ _FAMILIES = ("llama", "qwen2", "qwen3")
 
 
 _KEPT = {
-    (False, 4): (24, 8, 8, 16, 8),
-    (False, 2): (16, 4, 4, 8, 6),
-    (True, 4): (16, 8, 8, 16, 4),
-    (True, 2): (28, 8, 4, 10, 4),
+    (False, "float32"): (24, 8, 8, 16, 8),
+    (False, "bfloat16"): (16, 4, 4, 8, 6),
+    (False, "autocast"): (26, 4, 4, 8, 6),
+    (True, "float32"): (16, 8, 8, 16, 4),
+    (True, "bfloat16"): (28, 8, 4, 10, 4),
+    (True, "autocast"): (18, 6, 4, 8, 4),
 }
-"""Whether an adapter is trained, bytes of a number -> bytes kept for each unit of the residual stream, the queries, the
-keys (or values) and the feed-forward part, and more for queries and keys that are normalised.
+"""Whether an adapter is trained, what the layers compute in -> bytes kept for each unit of the residual stream, the
+queries, the keys (or values) and the feed-forward part, and more for queries and keys that are normalised.
 
-Counted from what autograd saves of transformers' and PEFT's own code; a test checks it. Adapters compute
-in float32: over a half-precision base they keep more of the residual stream.
+Counted from what autograd saves of transformers' and PEFT's own code; a test checks it. Adapters compute in float32
+unless there is autocast: over a half-precision base they keep more of the residual stream. Autocast changes nothing for
+weights that are in bfloat16.
 """
+_COPY_BYTES = 2
+"""Of a weight that autocast has turned into bfloat16."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,20 +86,48 @@ class ModelShape:
         """
         return 2 * self.layers * self._keys * value_bytes
 
-    def activation_bytes(self, value_bytes: int, rank: int | None = None) -> int:
-        """What the backward pass keeps of one token in all layers, in bytes; nothing is computed twice.
+    def activation_bytes(
+        self, value_bytes: int, rank: int | None = None, *, autocast: bool = False, checkpointing: bool = False
+    ) -> int:
+        """Most that the backward pass keeps of one token, in bytes.
 
         Args:
-            value_bytes: Of one number: 4 or 2.
+            value_bytes: Of one weight: 4 or 2.
             rank: Of the adapters that are trained, on all matrices; None when all weights are.
+            autocast: Whether layers compute in bfloat16 whatever the weights are in.
+            checkpointing: Whether each layer is computed again in the backward pass: then the inputs of all layers are
+                kept, and everything of one.
         """
-        hidden, queries, keys, intermediate, normed = _KEPT[rank is not None, value_bytes]
-        floats = self.heads + 2 + 7 * (rank or 0)
+        layer = self._layer_bytes(value_bytes, rank, autocast=autocast)
+        kept = layer + self.layers * self.hidden * value_bytes if checkpointing else self.layers * layer
+        return kept + 8 * self.hidden
+
+    def copy_bytes(self, value_bytes: int, adapter: int | None = None, *, checkpointing: bool = False) -> int:
+        """Copies of the weights that autocast has in bfloat16 while a pass lasts, in bytes.
+
+        Args:
+            value_bytes: Of one weight: 4 or 2.
+            adapter: Weights of the adapter that is trained, which is in float32; None when all weights are.
+            checkpointing: Whether each layer is computed again: weights that are not trained are then copied one layer
+                at a time.
+        """
+        head = self.vocabulary * self.hidden
+        layers = sum(rows * columns for rows, columns in self._matrices().values()) * self.layers
+        if adapter is not None and checkpointing:
+            layers //= self.layers
+        return _COPY_BYTES * ((head + layers if value_bytes > _COPY_BYTES else 0) + (adapter or 0))
+
+    def _layer_bytes(self, value_bytes: int, rank: int | None, *, autocast: bool) -> int:
+        """What the backward pass of one layer keeps of one token."""
+        number = "float32" if value_bytes == 4 else "bfloat16"
+        is_cast = autocast and (rank is not None or value_bytes == 4)
+        hidden, queries, keys, intermediate, normed = _KEPT[rank is not None, "autocast" if is_cast else number]
+        floats = self.heads + 2
         if self.family == "qwen3":
             queries, keys, floats = queries + normed, keys + normed, floats + self.heads + self.kv_heads
         widths = (self.hidden, self._queries, self._keys, self.intermediate)
         layer = sum(each * width for each, width in zip((hidden, queries, keys, intermediate), widths, strict=True))
-        return self.layers * (layer + 4 * floats) + 8 * self.hidden
+        return layer + 4 * floats + 7 * (rank or 0) * (_COPY_BYTES if is_cast else 4)
 
     @property
     def _queries(self) -> int:

@@ -142,8 +142,9 @@ def _is_role(agent: str, role: str) -> bool:
 def _too_large(plan: RunPlan) -> str:
     return (
         f"{plan.device / GIB:.0f} GiB are needed and one device has {plan.gpu_gib:g}: this version keeps all learners "
-        "and engines on one device and every activation in memory; train adapters (`lora` with dtype: bfloat16), lower "
-        "rollout.max_prompt_tokens, sampling.max_tokens, token_budget and gpu_memory_utilization, or use a larger one"
+        "and engines on one device; train adapters (`lora` with dtype: bfloat16), set learner.gradient_checkpointing, "
+        "learner.autocast and engine.dtype, lower rollout.max_prompt_tokens, sampling.max_tokens, token_budget and "
+        "gpu_memory_utilization, or use a larger one"
     )
 
 

@@ -78,9 +78,10 @@ def _cells(policy: "PolicyPlan") -> dict[str, str]:
         "activations of a microbatch": f"{_gib(policy.activations)} ({policy.microbatch_tokens:,} tokens)"
         if policy.activations
         else "",
+        "copies of autocast": _gib(policy.copies),
         "logits, in pieces": _gib(policy.logits),
         "peak of an update": _gib(policy.update),
-        "engine": policy.engine,
+        "engine": f"{policy.engine} ({policy.engine_dtype})" if known else policy.engine,
         "cache per token": f"{policy.cache_per_token / 1024:.0f} KiB" if known else "",
         "cache of a full batch": _gib(policy.cache),
         "vLLM's share": vllm if policy.engine_reserved else "",

@@ -41,6 +41,8 @@ class PolicyPlan:
     """Of the weights."""
     engine: str
     """What generates: `transformers`, `vllm` or `endpoint`."""
+    engine_dtype: str = ""
+    """What it generates in."""
     parameters: int | None = None
     """Weights of the model; None when its shape is not known."""
     trained_parameters: int = 0
@@ -60,7 +62,10 @@ class PolicyPlan:
     reference: int = 0
     """The copy that a KL penalty compares with."""
     activations: int = 0
-    """What the backward pass of the largest microbatch keeps."""
+    """What the backward pass of the largest microbatch keeps: of all layers, or with gradient checkpointing of one, and
+    the inputs of all."""
+    copies: int = 0
+    """Weights in bfloat16 that autocast makes while a pass lasts."""
     logits: int = 0
     """The largest piece of logits, with what is computed from it."""
     update: int = 0
@@ -149,6 +154,7 @@ def plan_policy(policy_id: str, settings: Settings, *, gpu_bytes: int, num_rollo
         kind=kind,
         dtype=policy.dtype,
         engine=policy.engine.kind,
+        engine_dtype=policy.engine_dtype,
         max_prompt_tokens=longest,
         max_completion_tokens=most,
         parameters=None if shape is None else shape.parameters,
@@ -166,9 +172,14 @@ def _bytes(
     trained_size = _ADAPTER_BYTES if policy.lora else size
     gradients = trained * trained_size
     tokens = max(longest_prompt + policy.sampling.max_tokens, settings.token_budget) if trained else 0
-    activations = tokens * shape.activation_bytes(size, policy.lora.rank if policy.lora else None)
+    autocast, checkpointing = policy.learner.autocast == "bfloat16", policy.learner.gradient_checkpointing
+    rank = policy.lora.rank if policy.lora else None
+    activations = tokens * shape.activation_bytes(size, rank, autocast=autocast, checkpointing=checkpointing)
+    copies = shape.copy_bytes(size, adapter if policy.lora else None, checkpointing=checkpointing)
+    copies = copies if autocast and trained else 0
     elements = min(tokens * shape.vocabulary, _LOGIT_ELEMENTS)
-    logits = elements * (2 * size + 3 * 4)  # as computed, in float32, normalised, and both gradients
+    computed = _BYTES["bfloat16"] if autocast else size
+    logits = elements * (2 * computed + 3 * 4)  # as computed, in float32, normalised, and both gradients
     is_shared = len(agents) > 1
     in_backward, in_step = (2, 3) if is_shared else (1, 1 if policy.max_grad_norm is None else 2)
     needs_reference = settings.algorithm.kl.coef > 0.0 and trained and not policy.lora
@@ -182,9 +193,10 @@ def _bytes(
         "moments": 2 * gradients,
         "reference": shape.parameters * size if needs_reference else 0,
         "activations": activations,
+        "copies": copies,
         "logits": logits,
-        "update": max(in_backward * gradients + activations + logits, in_step * gradients),
-        "cache_per_token": shape.cache_bytes(size),
+        "update": max(in_backward * gradients + activations + copies + logits, in_step * gradients),
+        "cache_per_token": shape.cache_bytes(_BYTES[policy.engine_dtype]),
         "download": shape.parameters * _HUB_BYTES if is_on_hub else 0,
         "checkpoint": saved + 2 * gradients,
         "best": saved,
@@ -195,7 +207,7 @@ def _engine_bytes(
     policy: PolicySettings, shape: ModelShape, tokens: int, gpu_bytes: int, num_rollouts: int
 ) -> dict[str, float]:
     """Memory of what generates."""
-    size = _BYTES[policy.dtype]
+    size = _BYTES[policy.engine_dtype]
     row = tokens * shape.cache_bytes(size)
     if policy.engine.kind != "vllm":
         return {"cache": min(policy.engine.max_rows, num_rollouts) * row}

@@ -31,6 +31,7 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 def test_recipe_has_the_published_hyperparameters(name: str) -> None:
     settings, published = load_settings(name), PUBLISHED[name.partition("-")[0]]
     algorithm, rollout = settings.algorithm, settings.rollout
+    assert (settings.evaluation.temperature, settings.evaluation.top_p) == (0.6, 0.95)
     assert (rollout.num_groups, rollout.group_size) == published["groups"]
     assert (algorithm.estimator, algorithm.loss, algorithm.aggregation) == ("drmas", "ppo", "token-mean")
     assert (algorithm.num_updates, algorithm.entropy_coef) == (published["updates"], published["entropy"])
@@ -42,6 +43,8 @@ def test_recipe_has_the_published_hyperparameters(name: str) -> None:
         assert (policy.lr, policy.schedule, policy.warmup_updates) == (1e-6, "constant", 0)
         assert (policy.sampling.temperature, policy.sampling.top_p) == (1.0, 1.0)
         assert (policy.weight_decay, policy.max_grad_norm) == (0.01, 1.0)
+        assert (policy.dtype, policy.learner.autocast, policy.engine.dtype) == ("float32", "bfloat16", "bfloat16")
+        assert policy.learner.gradient_checkpointing
         assert policy.model in KNOWN_SHAPES
         assert not policy.frozen
 

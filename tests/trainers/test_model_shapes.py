@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from transformers import (
     Qwen3Config,
 )
 
+from trainers.config import AlgorithmSettings, LearnerSettings, PolicySettings
+from trainers.learner import Learner
 from trainers.model_shapes import KNOWN_SHAPES, ModelShape, shape_in_folder
 from trainers.overrides import SettingsError
 
@@ -70,20 +73,38 @@ def test_adapter_has_the_parameters_that_peft_trains(name: str, targets: str | l
     assert KNOWN_SHAPES[name].adapter_parameters(16, targets) == adapted.get_nb_trainable_parameters()[0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [("qwen2", {}), ("llama", {}), ("qwen3", {}), ("qwen3", {"heads": 4, "head_dim": 32, "kv_heads": 4})],
-)
-@pytest.mark.parametrize("rank", [None, 4])
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_activations_are_what_autograd_keeps(
-    family: str, changes: dict[str, int], dtype: torch.dtype, rank: int | None
-) -> None:
-    shape, tokens = small_shape(family, **changes), 96
-    model = AutoModelForCausalLM.from_config(config_of(shape)).to(dtype).train()
+@dataclass(frozen=True)
+class Kept:
+    """What autograd keeps of a forward pass for the backward pass, in bytes."""
+
+    per_token: float
+    """Of one token."""
+    constant: float
+    """However many tokens there are."""
+
+
+def kept_bytes(shape: ModelShape, dtype: torch.dtype, rank: int | None, learner: LearnerSettings) -> Kept:
+    model = AutoModelForCausalLM.from_config(config_of(shape)).to(dtype)
     if rank is not None:
-        model = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")).train()
+        model = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM"))
+    policy = PolicySettings(learner=learner, max_grad_norm=None)
+    parameters = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    Learner(
+        model,
+        policy,
+        AlgorithmSettings(),
+        total_updates=1,
+        token_budget=1,
+        temperature=1.0,
+        max_completion_tokens=1,
+        parameters=parameters,
+    )  # switches on what the settings say
+    model.train()
+    short, long = (_kept_of_a_pass(model, tokens, learner) for tokens in (64, 128))
+    return Kept((long - short) / 64, 2 * short - long)
+
+
+def _kept_of_a_pass(model: Any, tokens: int, learner: LearnerSettings) -> int:
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, tuple[int, torch.Tensor]] = {}
 
@@ -93,11 +114,56 @@ def test_activations_are_what_autograd_keeps(
             kept[storage.data_ptr()] = (storage.nbytes(), tensor)
         return tensor
 
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    is_cast = learner.autocast == "bfloat16"
+    with saved_tensors_hooks(keep, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16, enabled=is_cast):
         hidden = model.get_decoder()(input_ids=torch.arange(tokens)[None], use_cache=False)[0]
     assert hidden.requires_grad
-    measured = sum(size for size, _ in kept.values()) / tokens
-    assert shape.activation_bytes(dtype.itemsize, rank) == pytest.approx(measured, rel=0.03)
+    return sum(size for size, _ in kept.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [("qwen2", {}), ("llama", {}), ("qwen3", {}), ("qwen3", {"heads": 4, "head_dim": 32, "kv_heads": 4})],
+)
+@pytest.mark.parametrize("rank", [None, 4])
+@pytest.mark.parametrize("autocast", ["off", "bfloat16"])
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_activations_are_what_autograd_keeps(
+    family: str, changes: dict[str, int], dtype: torch.dtype, rank: int | None, autocast: Any
+) -> None:
+    shape, fewer = small_shape(family, **changes), small_shape(family, layers=5, **changes)
+    is_cast = autocast == "bfloat16"
+    plain, checkpointing = (
+        LearnerSettings(autocast=autocast),
+        LearnerSettings(autocast=autocast, gradient_checkpointing=True),
+    )
+    measured = kept_bytes(shape, dtype, rank, plain)
+    assert shape.activation_bytes(dtype.itemsize, rank, autocast=is_cast) == pytest.approx(measured.per_token, rel=0.04)
+    one_layer = measured.per_token - kept_bytes(fewer, dtype, rank, plain).per_token
+    inputs = kept_bytes(shape, dtype, rank, checkpointing)
+    assert shape.activation_bytes(dtype.itemsize, rank, autocast=is_cast, checkpointing=True) == pytest.approx(
+        inputs.per_token + one_layer, rel=0.07
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rank"), [(torch.float32, None), (torch.float32, 4), (torch.bfloat16, None), (torch.bfloat16, 4)]
+)
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_autocast_keeps_a_copy_of_float32_weights_that_multiply(dtype: torch.dtype, rank: int | None) -> None:
+    shape = small_shape("qwen3")
+    adapter = shape.adapter_parameters(rank) if rank else None
+    measured = kept_bytes(shape, dtype, rank, LearnerSettings(autocast="bfloat16")).constant
+    head = 2 * shape.vocabulary * shape.hidden if dtype == torch.float32 else 0  # multiplies behind the decoder
+    assert shape.copy_bytes(dtype.itemsize, adapter) == pytest.approx(measured + head, rel=0.04)
+
+
+def test_checkpointing_copies_frozen_weights_one_layer_at_a_time() -> None:
+    shape = small_shape("qwen3")
+    head, layers, adapter = 2 * 128 * 64, 2 * 6 * 40_960, shape.adapter_parameters(4)
+    assert shape.copy_bytes(4) == shape.copy_bytes(4, checkpointing=True) == head + layers
+    assert shape.copy_bytes(4, adapter, checkpointing=True) == head + layers // 6 + 2 * adapter
 
 
 def test_cache_is_as_large_as_the_one_that_transformers_fills() -> None:

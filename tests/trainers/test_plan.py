@@ -1,6 +1,7 @@
 """What `mas-envs plan` says, by hand for small numbers and for every recipe."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -51,6 +52,27 @@ def test_memory_of_a_shared_policy_is_what_its_learner_holds() -> None:
     assert found.num_gpus == -(-found.device // (80 * GIB))
 
 
+def test_checkpointing_and_autocast_change_what_an_update_keeps() -> None:
+    shape = KNOWN_SHAPES["Qwen/Qwen3-4B"]
+    plain, cast, thrifty = (
+        planned(policy={"learner": learner}).policies[0]
+        for learner in (
+            {},
+            {"autocast": "bfloat16"},
+            {"autocast": "bfloat16", "gradient_checkpointing": True},
+        )
+    )
+    assert cast.activations == plain.microbatch_tokens * shape.activation_bytes(4, autocast=True)
+    assert thrifty.activations == plain.microbatch_tokens * shape.activation_bytes(4, autocast=True, checkpointing=True)
+    assert plain.copies == 0
+    assert cast.copies == thrifty.copies == pytest.approx(2 * shape.parameters, rel=1e-3)
+    assert cast.logits == plain.logits - 2 * 2 * logprobs._CHUNK_ELEMENTS
+    assert cast.update == 2 * cast.gradients + cast.activations + cast.copies + cast.logits
+    assert thrifty.update == 3 * thrifty.gradients  # the step is the peak
+    frozen = planned(policy={"frozen": True, "learner": {"autocast": "bfloat16"}}).policies[0]
+    assert frozen.copies == 0
+
+
 def test_step_of_clipped_gradients_can_be_the_peak() -> None:
     (team,), size = planned(token_budget=1, rollout={"max_prompt_tokens": 1}).policies, 4 * 4_022_468_096
     assert team.update == 3 * size
@@ -98,6 +120,18 @@ def test_vllm_takes_its_share_of_the_device() -> None:
     assert (team.engine_reserved, team.cache) == (40 * GIB, 0)
     assert team.engine_rows == pytest.approx((40 * GIB - team.weights) / row, abs=0.1)
     assert found.resident == team.weights + team.moments + 40 * GIB
+
+
+def test_vllm_in_bfloat16_has_room_for_more_beside_float32_weights() -> None:
+    engine = {"kind": "vllm", "options": {"gpu_memory_utilization": 0.5}}
+    (coarse,), (fine,) = (
+        planned(policy={"engine": {**engine, "dtype": dtype}}).policies for dtype in ("bfloat16", None)
+    )
+    row = 4000 * 2 * 36 * 1024 * 2
+    assert (coarse.dtype, coarse.engine_dtype, fine.engine_dtype) == ("float32", "bfloat16", "float32")
+    assert 2 * coarse.cache_per_token == fine.cache_per_token
+    assert coarse.engine_rows == pytest.approx((40 * GIB - coarse.weights / 2) / row, abs=0.1)
+    assert coarse.engine_rows > 2 * fine.engine_rows
 
 
 def test_endpoint_needs_nothing_here() -> None:
@@ -256,10 +290,25 @@ def test_documentation_has_the_figures_of_the_command(name: str) -> None:
     assert row_of(name) in PAGE.read_text(encoding="utf-8").splitlines()
 
 
-def test_commands_of_the_documentation_fit_one_device_as_it_says() -> None:
-    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
-    commands = [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("mas-envs train ")]
-    plans = [make_plan(load_settings(name, overrides)) for name, *overrides in commands]
-    assert all(found.fits_one_device and not found.warnings for found in plans)
-    first, second = (round(found.device / GIB) for found in plans)
-    assert f"Planned at {first} and {second} GiB" in text
+@pytest.mark.parametrize(
+    ("gpu_gib", "figure", "command"),
+    re.findall(
+        r"^# one GPU of (\d+) GiB, planned at (\d+)\nmas-envs train (.*)$", PAGE.read_text("utf-8"), re.MULTILINE
+    ),
+)
+def test_commands_of_the_documentation_fit_one_device_as_it_says(gpu_gib: str, figure: str, command: str) -> None:
+    name, *overrides = shlex.split(command)
+    found = make_plan(load_settings(name, overrides), gpu_gib=float(gpu_gib))
+    assert found.fits_one_device
+    assert not found.warnings
+    assert round(found.device / GIB) == int(figure)
+
+
+def test_documentation_says_which_recipes_fit_as_they_stand() -> None:
+    names = [name for name in recipe_names() if "qwen" in name or "hetero" in name]
+    fitting = [name for name in names if make_plan(load_settings(name), gpu_gib=141).fits_one_device]
+    assert fitting == ["search-qwen2.5-3b"]
+    assert f"one of them fits a GPU\nof 141 GiB (`{fitting[0]}`) and none a GPU of 80" in PAGE.read_text(
+        encoding="utf-8"
+    )
+    assert not any(make_plan(load_settings(name)).fits_one_device for name in names)
