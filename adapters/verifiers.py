@@ -13,19 +13,18 @@ shows it at each turn, so each turn is a branch of the trace, which is one train
 """
 
 import asyncio
-import functools
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
 from pettingzoo import AECEnv
 
-import mas_envs
+from adapters.env_maker import env_maker
 from adapters.gymnasium import AgentEnv
+from adapters.plain_values import plain
 from mas_envs.conversation import Skill
-from mas_envs.errors import BadArgumentError, MasEnvsError, MissingExtraError
+from mas_envs.errors import MasEnvsError, MissingExtraError
 from mas_envs.policies import AgentPolicy
 
 __all__ = [
@@ -68,8 +67,9 @@ try:
     from openai import AsyncOpenAI  # what verifiers speaks with models through
 except VerifiersVersionError:
     raise
-except (ImportError, importlib.metadata.PackageNotFoundError) as error:
-    raise MissingExtraError("adapters.verifiers needs verifiers; pip install 'mas-envs[verifiers]'") from error
+except ModuleNotFoundError as error:
+    missing = (error.name or "verifiers").split(".")[0]
+    raise MissingExtraError(f"adapters.verifiers needs {missing}; pip install 'mas-envs[verifiers]'") from error
 
 
 @dataclass
@@ -95,7 +95,7 @@ class _Episode:
         self.success = info.get("success")
         self.messages, self.has_turn = observation["messages"], bool(info["has_turn"])
         ending = {"terminated": terminated, "truncated": truncated}
-        self.turns.append({"reward": float(reward), **ending, **{name: _plain(value) for name, value in info.items()}})
+        self.turns.append({"reward": float(reward), **ending, **{name: plain(value) for name, value in info.items()}})
 
 
 @dataclass
@@ -266,19 +266,10 @@ def team_taskset(
         **kwargs: Arguments of the environment, with an id.
 
     Raises:
-        BadArgumentError: If there is no such agent, or another has neither policy nor expert.
+        BadArgumentError: If there is no such agent, or another has neither policy nor expert; for a function with
+            arguments.
     """
-    make: Callable[[], AECEnv[Any, Any, Any]]
-    if isinstance(env, str):
-        make = functools.partial(mas_envs.make, env, **kwargs)
-    elif callable(env) and not kwargs:
-        make = env
-    else:
-        raise BadArgumentError(
-            f"env={env!r:.80} with arguments {kwargs!r:.80}: expected an id with its arguments, or a function that "
-            "builds an environment without any: give the id, or put the arguments into the function"
-        )
-    playing = _Team(make, agent, dict(policies or {}))
+    playing = _Team(env_maker(env, kwargs), agent, dict(policies or {}))
     tasks = getattr(playing.build_first().unwrapped, "tasks", None)
 
     class BoundTask(TeamTask):
@@ -309,14 +300,3 @@ def _played(trace: Any) -> _Episode:
             "of the module that has the taskset, and name no other harness"
         )
     return episode
-
-
-def _plain(value: Any) -> Any:
-    """What a trace can be written with: numbers of numpy as numbers, other objects as their repr."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value if value is None or isinstance(value, str | int | float) else repr(value)

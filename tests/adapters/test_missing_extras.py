@@ -8,7 +8,7 @@ import pytest
 from mas_envs.errors import MissingExtraError
 
 
-@pytest.mark.parametrize("library", ["verifiers"])
+@pytest.mark.parametrize("library", ["openenv", "verifiers"])
 def test_missing_library_is_one_sentence_that_names_the_extra(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, module)
