@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["DOCS", "blocks", "needs", "promised", "run"]
 
 DOCS = Path(__file__).parents[2] / "docs" / "adapters"
-FOREIGN = ("trl", "verl", "verifiers", "openai", "langgraph")
+FOREIGN = ("trl", "verl", "verifiers", "openenv", "openai", "langgraph")
 
 
 def blocks(page: str) -> list[str]:

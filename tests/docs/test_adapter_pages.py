@@ -12,7 +12,7 @@ from tests.docs.adapter_pages import DOCS, blocks, needs, run
 from trainers.config import TinyModelSettings
 from trainers.tiny_model import make_tiny_model
 
-PAGES = ("gymnasium.md", "conversation-frameworks.md", "advantages-alone.md", "trl.md", "verifiers.md")
+PAGES = ("gymnasium.md", "conversation-frameworks.md", "advantages-alone.md", "trl.md", "verifiers.md", "openenv.md")
 
 
 @pytest.fixture(autouse=True)
@@ -65,4 +65,5 @@ def test_blocks_that_need_a_library_that_is_not_ours_are_known() -> None:
         "advantages-alone.md": [["trl"]],
         "trl.md": [["trl"]],
         "verifiers.md": [["verifiers"]],
+        "openenv.md": [],
     }
