@@ -2,4 +2,6 @@
 
 import importlib.util
 
-collect_ignore_glob = [] if importlib.util.find_spec("ray") else ["adapters/rllib/*"]
+_FILES = {"ray": "adapters/rllib/*", "verifiers": "adapters/verifiers.py", "openenv": "adapters/openenv.py"}
+
+collect_ignore_glob = [files for library, files in _FILES.items() if not importlib.util.find_spec(library)]

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("ray", reason="needs mas-envs[rllib]")
 
 from adapters.rllib.ray_parts import SUPPORTED
-from tests.docs.test_adapter_pages import DOCS, blocks, promised
+from tests.docs.adapter_pages import DOCS, blocks, promised
 
 ROOT = Path(__file__).parents[3]
 PAGE = "rllib.md"
