@@ -257,7 +257,7 @@ def team_taskset(
     policies: Mapping[str, AgentPolicy | Skill] | None = None,
     **kwargs: Any,
 ) -> type[Any]:
-    """A `verifiers` taskset class in which the model plays one agent of a team; export it beside `TeamHarness`.
+    """A `verifiers` taskset class in which the model plays one agent of a team; export it beside the other two.
 
     Args:
         env: An id as in `mas_envs.make`, or what builds an AEC environment that shows messages and takes text.
