@@ -16,12 +16,14 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from mas_envs.agent_keys import roles_of
 from mas_envs.conversation import Turn
 from mas_envs.errors import MasEnvsError
 from mas_envs.policies import PolicyError
 from mas_envs.retrieval.commands import index_app, serve
 from mas_envs.scaffold import new
 from mas_envs.spaces import Message
+from mas_envs.tasks import Task
 
 __all__ = ["build_app", "main"]
 
@@ -71,16 +73,23 @@ def info(env_id: Annotated[str, typer.Argument(help="Such as MathLoop-v0.")], se
     env.reset(seed=0)
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_row("id", base.spec.id)
-    table.add_row("agents", ", ".join(f"{agent} ({base.role_of(agent)})" for agent in env.possible_agents))
-    table.add_row("tasks", escape(str(base.tasks)))
-    answer = f"  ->  {_answer_text(base.task)}" if any(base.task.answer) else ""  # tasks that are judged have none
-    table.add_row("first task", escape(f"{base.task.question}{answer}"))
+    roles = roles_of(env)
+    table.add_row("agents", ", ".join(f"{agent} ({roles[agent]})" for agent in env.possible_agents))
+    if hasattr(base, "tasks"):
+        table.add_row("tasks", escape(str(base.tasks)))
+    if isinstance(task := getattr(base, "task", None), Task):
+        answer = f"  ->  {_answer_text(task)}" if any(task.answer) else ""  # tasks that are judged have none
+        table.add_row("first task", escape(f"{task.question}{answer}"))
     table.add_row("arguments", escape(_signature(type(base))))
     table.add_row("action space", str(env.action_space(env.agent_selection)))
     table.add_row("info keys", ", ".join(env.infos[env.agent_selection]))
     console.print(Panel(table, title=base.spec.id))
     console.print(_reflowed(inspect.getdoc(type(base)) or "", console.width), markup=False, highlight=False)
-    for message in env.observe(env.agent_selection)["messages"]:
+    observation = env.observe(env.agent_selection)
+    if not isinstance(observation, dict) or "messages" not in observation:
+        console.print(Panel(escape(str(observation)), title=f"what {env.agent_selection} is shown first"))
+        return
+    for message in observation["messages"]:
         title = f"what {env.agent_selection} is shown first ({message['role']})"
         console.print(Panel(escape(message["content"]), title=title))
 

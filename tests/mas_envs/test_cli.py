@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import mas_envs
 from mas_envs import cli
 from mas_envs.cli import build_app
 from mas_envs.errors import MasEnvsError
+from tests.mas_envs.checker.good_envs import OneByOne
 
 RUN = (sys.executable, "-c", "from mas_envs.cli import main; main()")
 WIDE = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
@@ -51,6 +53,15 @@ def test_info_shows_agents_tasks_arguments_and_the_first_prompt() -> None:
     assert "invalid_penalty: Charged for each action" in shown
     assert "what solver_0 is shown first (user)" in shown
     assert "Solve " in shown
+
+
+def test_info_shows_an_environment_that_is_no_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mas_envs.registry, "_specs", dict(mas_envs.registry._specs))
+    mas_envs.register("OneByOne-v0", OneByOne)
+    shown = invoke("info", "OneByOne-v0")
+    assert "guest_0 (guest), guest_1 (guest), guest_2 (guest)" in shown
+    assert "after 0 words" in shown
+    assert "first task" not in shown
 
 
 def test_info_wraps_the_description_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
