@@ -128,7 +128,7 @@ class FinishedTurn:
     valid: bool = True
     """Whether the environment took it as well formed."""
     error: str | None = None
-    """What the environment says went wrong."""
+    """What the environment says went wrong, or why the action was not well formed; None where it says nothing."""
     reward_terms: dict[str, float] = field(default_factory=dict)
     """Name -> amount earned from this action until the agent's next turn or the end."""
 
@@ -192,7 +192,7 @@ class Episode:
             ) from error
         info = self.env.infos.get(self.agent_id, {})
         turn.valid = bool(info.get("valid_action", True))
-        turn.error = info.get("error")
+        turn.error = info.get("error") or (None if turn.valid else self._why_invalid())
         self.turns.append(turn)
         self._latest[turn.agent_id] = turn
         self._advance()
@@ -203,6 +203,11 @@ class Episode:
             self._collect(self.agent_id)
             self.agent_id = None
         self.truncated, self.error, self.messages = True, reason, ()
+
+    def _why_invalid(self) -> str | None:
+        """What the transcript gives as the reason; None for an environment that keeps none."""
+        transcript = getattr(self.env.unwrapped, "transcript", ())
+        return getattr(transcript[-1], "reason", None) if transcript else None
 
     def _advance(self) -> None:
         """Go to the next agent that can act, through the dead steps."""

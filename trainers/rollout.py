@@ -114,7 +114,7 @@ class TurnRecord:
     valid: bool
     """Whether the environment took the action as well formed."""
     error: str | None
-    """What the environment says went wrong in this turn."""
+    """What the environment says went wrong in this turn, or why the action was not well formed."""
     reward_terms: dict[str, float]
     """Name -> amount earned from this action until the agent's next turn or the end."""
 

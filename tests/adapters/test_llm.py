@@ -89,6 +89,16 @@ def test_reward_of_an_agent_that_never_acts_is_in_its_return() -> None:
     assert len(episode.turns) == 1
 
 
+def test_turn_that_is_not_well_formed_says_why() -> None:
+    episode = Episode(mas_envs.make("MathLoop-v0", tasks={"name": "arithmetic", "level": 1}), seed=0)
+    episode.act("the answer is 4")
+    episode.act("<verify>approve</verify>")
+    solver, verifier = episode.turns
+    assert (solver.valid, verifier.valid) == (False, True)
+    assert solver.error == episode.env.unwrapped.transcript[0].reason is not None
+    assert verifier.error is None
+
+
 def test_episode_that_is_cut_off_keeps_what_was_earned() -> None:
     episode = Episode(mas_envs.make("MathLoop-v0"), task=mas_envs.Task("t", "1+2", "3"))
     episode.act("nothing boxed")
