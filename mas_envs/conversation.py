@@ -53,7 +53,8 @@ class Outcome:
     reason: str | None = None
     """Why it was not valid, in words."""
     success: bool | None = None
-    """At the end: whether the task was solved; None when nobody can say."""
+    """At the end: whether the task was solved; None when nobody can say. With a next agent it counts only where the
+    turn limit ends the episode here."""
     truncated: bool = False
     """The episode ends by something outside the task's rules, such as a failed tool."""
     error: str | None = None
@@ -322,11 +323,6 @@ class ConversationEnv(AECEnv[str, Observation, str]):
             fault = f"paid {outcome.rewards!r:.120}; expected agent -> term -> amount, such as {_REWARDS_EXAMPLE}"
         elif outcome.success is not None and not isinstance(outcome.success, bool | np.bool_):
             fault = f"said success={outcome.success!r:.80}; expected True, False or None"
-        elif outcome.success is not None and outcome.next_agent is not None:
-            fault = (
-                f"said success={outcome.success!r} and that {outcome.next_agent!r:.80} is next; expected success None "
-                "until the Outcome that ends the episode, which has next_agent None"
-            )
         else:
             return outcome
         raise MasEnvsError(f"receive of {self.name} {fault}: mend the environment")

@@ -20,7 +20,6 @@ FAULTS: dict[str, Any] = {
     "bare": lambda following: Outcome(following, {"writer_0": 1.0}),  # type: ignore[dict-item]
     "yes": lambda following: Outcome(None, success="yes"),  # type: ignore[arg-type]
     "words": lambda following: Outcome(following, {"writer_0": {"wage": "much"}}),  # type: ignore[dict-item]
-    "early": lambda following: Outcome(following, success=True),
 }
 
 
@@ -361,7 +360,6 @@ def test_argument_out_of_range_is_refused(arguments: dict[str, Any], message: st
         ("bare", r"paid {'writer_0': 1.0}; expected agent -> term -> amount, such as {'solver_0': {'correct': 1.0}}"),
         ("words", r"paid writer_0 {'wage': 'much'} at turn 1; expected finite rewards"),
         ("yes", r"said success='yes'; expected True, False or None"),
-        ("early", r"said success=True and that 'writer_1' is next; expected success None until the Outcome that ends"),
     ],
 )
 def test_fault_of_the_environment_is_named_as_such(text: str, message: str) -> None:
