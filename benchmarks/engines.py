@@ -86,10 +86,11 @@ class Row:
     """Against `model.generate` in the same run."""
 
 
-def build_model(shape: dict[str, int]) -> Any:
+def build_model(shape: dict[str, int], device: str) -> Any:
     """A random Qwen3 model."""
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(Qwen3Config(**shape, tie_word_embeddings=True, max_position_embeddings=512)).eval()
+    model = Qwen3ForCausalLM(Qwen3Config(**shape, tie_word_embeddings=True, max_position_embeddings=512))
+    return model.to(device).eval()
 
 
 def draw_prompts(workload: Workload) -> torch.Tensor:
@@ -101,7 +102,7 @@ def draw_prompts(workload: Workload) -> torch.Tensor:
 
 def run_generate(model: Any, workload: Workload, prompts: torch.Tensor) -> int:
     """Tokens sampled by transformers, every completion of full length."""
-    token_ids = prompts.repeat_interleave(workload.group, dim=0)
+    token_ids = prompts.repeat_interleave(workload.group, dim=0).to(model.device)
     result = model.generate(
         input_ids=token_ids,
         attention_mask=torch.ones_like(token_ids),
@@ -130,9 +131,9 @@ def run_engine(engine: TransformersEngine, workload: Workload, prompts: torch.Te
     return tokens
 
 
-def measure(workload: Workload, rounds: int) -> list[Row]:
+def measure(workload: Workload, rounds: int, device: str) -> list[Row]:
     """Every way, interleaved; the first round is a warm-up."""
-    model = build_model(workload.shape)
+    model = build_model(workload.shape, device)
     prompts = draw_prompts(workload)
     fused = TransformersEngine(model, eos_token_ids=(), fused=True)
     module = TransformersEngine(model, eos_token_ids=(), fused=False)
@@ -159,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
     parser.add_argument("--rounds", type=int, default=7, help="measured rounds (default: 7)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--workload", default="", help="only workloads whose name contains this")
     parser.add_argument("--json", help="write the rows to this file as well")
     options = parser.parse_args()
@@ -168,7 +170,7 @@ def main() -> None:
     rows: list[Row] = []
     for workload in WORKLOADS:
         if options.workload in workload.name:
-            for row in measure(workload, options.rounds):
+            for row in measure(workload, options.rounds, options.device):
                 rows.append(row)
                 print(
                     f"| {row.workload:<12} | {row.parameters:>10,} | {row.way:<22} "
