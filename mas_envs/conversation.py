@@ -6,7 +6,6 @@ import re
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,57 +17,12 @@ from mas_envs.argument_checks import check_limits, seeded_generator
 from mas_envs.errors import BadArgumentError, EpisodeOrderError, InvalidActionError, MasEnvsError
 from mas_envs.spaces import Message, Observation, UnicodeText, messages_space
 from mas_envs.tasks import Task, TaskSet, TaskSource, load_tasks
+from mas_envs.turns import Outcome, Skill, Turn, outcome_fault
 
 __all__ = ["ConversationEnv", "Outcome", "Skill", "Turn"]
 
 _AGENT_ID = re.compile(r"[a-z]+_[0-9]+")
 _OBSERVATION_CHARS = 10_000_000
-_REWARDS_EXAMPLE = "{'solver_0': {'correct': 1.0}}"
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One turn of an episode, as it stands in the transcript."""
-
-    agent_id: str
-    """Who spoke."""
-    text: str
-    """The completion as the environment took it: undecodable characters replaced, cut at the length limit."""
-    valid: bool
-    """Whether the action had the right form."""
-    reason: str | None = None
-    """Why it was not valid."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a message does: who speaks next, or how the episode ends, and who earns what."""
-
-    next_agent: str | None
-    """Agent that speaks next; None ends the episode."""
-    rewards: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Agent id -> name of the reward term -> amount; agents that are not acting may be paid too."""
-    valid: bool = True
-    """Whether the message had the right form; `invalid_penalty` is charged when not."""
-    reason: str | None = None
-    """Why it was not valid, in words."""
-    success: bool | None = None
-    """At the end: whether the task was solved; None when nobody can say. With a next agent it counts only where the
-    turn limit ends the episode here."""
-    truncated: bool = False
-    """The episode ends by something outside the task's rules, such as a failed tool."""
-    error: str | None = None
-    """What failed outside the agents, in words; shown in every agent's infos."""
-
-
-@dataclass(frozen=True)
-class Skill:
-    """How good a scripted expert is, so that demonstrations can be made mediocre on purpose."""
-
-    accuracy: float = 1.0
-    """Share of turns whose content is right, in [0, 1]."""
-    malformed: float = 0.0
-    """Share of turns whose format is broken, in [0, 1]."""
 
 
 class ConversationEnv(AECEnv[str, Observation, str]):
@@ -315,17 +269,13 @@ class ConversationEnv(AECEnv[str, Observation, str]):
 
     def _checked(self, outcome: Outcome) -> Outcome:
         """What an author's `receive` returned, which may be anything; nothing has been booked yet."""
-        if not isinstance(outcome, Outcome):
-            fault = f"returned {outcome!r:.80}; expected an Outcome, such as Outcome('{self.possible_agents[-1]}')"
-        elif not isinstance(outcome.rewards, Mapping) or not all(
-            isinstance(terms, Mapping) for terms in outcome.rewards.values()
-        ):
-            fault = f"paid {outcome.rewards!r:.120}; expected agent -> term -> amount, such as {_REWARDS_EXAMPLE}"
-        elif outcome.success is not None and not isinstance(outcome.success, bool | np.bool_):
-            fault = f"said success={outcome.success!r:.80}; expected True, False or None"
-        else:
-            return outcome
-        raise MasEnvsError(f"receive of {self.name} {fault}: mend the environment")
+        if type(outcome) is Outcome and (outcome.success is None or type(outcome.success) is bool):
+            rewards = outcome.rewards  # the usual case, quickly: this runs in every step
+            if not rewards or (type(rewards) is dict and set(map(type, rewards.values())) == {dict}):
+                return outcome
+        if fault := outcome_fault(outcome, self.possible_agents[-1]):
+            raise MasEnvsError(f"receive of {self.name} {fault}: mend the environment")
+        return outcome
 
     def _pay(self, agent_id: str, outcome: Outcome, valid: bool) -> None:
         """Book the rewards of one turn: into `rewards` for this step, and on top of what `last()` will report."""
