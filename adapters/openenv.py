@@ -22,6 +22,7 @@ from pydantic import Field, WithJsonSchema
 
 from adapters.env_maker import env_maker
 from adapters.plain_values import plain
+from adapters.versions import refuse_untested
 from mas_envs.agent_keys import match_keys, roles_of
 from mas_envs.argument_checks import check_speaks_text
 from mas_envs.conversation import Skill
@@ -52,11 +53,7 @@ def check_version(version: str) -> None:
     Raises:
         OpenEnvVersionError: Names the version and those that are supported.
     """
-    if not SUPPORTED[0] <= tuple(int(part) for part in version.split(".")[:2]) < SUPPORTED[1]:
-        low, high = (".".join(map(str, each)) for each in SUPPORTED)
-        raise OpenEnvVersionError(
-            f"openenv {version} was not tested; expected >= {low} and < {high}: install one of those"
-        )
+    refuse_untested("openenv", version, SUPPORTED, OpenEnvVersionError)
 
 
 try:

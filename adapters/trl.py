@@ -17,6 +17,7 @@ import torch
 from pettingzoo import AECEnv
 
 from adapters.gymnasium import AgentEnv
+from adapters.versions import refuse_untested
 from mas_envs.conversation import Skill
 from mas_envs.errors import BadArgumentError, MasEnvsError, MissingExtraError
 from mas_envs.policies import AgentPolicy
@@ -48,9 +49,7 @@ def check_version(version: str | None = None) -> None:
         found = version or importlib.metadata.version("trl")
     except importlib.metadata.PackageNotFoundError as error:
         raise MissingExtraError("adapters.trl needs trl; pip install 'mas-envs[trl]'") from error
-    if not SUPPORTED[0] <= tuple(int(part) for part in found.split(".")[:2]) < SUPPORTED[1]:
-        low, high = (".".join(map(str, each)) for each in SUPPORTED)
-        raise TrlVersionError(f"trl {found} was not tested; expected >= {low} and < {high}: install one of those")
+    refuse_untested("trl", found, SUPPORTED, TrlVersionError)
 
 
 @dataclass

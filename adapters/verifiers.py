@@ -23,6 +23,7 @@ from pettingzoo import AECEnv
 from adapters.env_maker import env_maker
 from adapters.gymnasium import AgentEnv
 from adapters.plain_values import plain
+from adapters.versions import refuse_untested
 from mas_envs.conversation import Skill
 from mas_envs.errors import MasEnvsError, MissingExtraError
 from mas_envs.policies import AgentPolicy
@@ -54,11 +55,7 @@ def check_version(version: str) -> None:
     Raises:
         VerifiersVersionError: Names the version and those that are supported.
     """
-    if not SUPPORTED[0] <= tuple(int(part) for part in version.split(".")[:2]) < SUPPORTED[1]:
-        low, high = (".".join(map(str, each)) for each in SUPPORTED)
-        raise VerifiersVersionError(
-            f"verifiers {version} was not tested; expected >= {low} and < {high}: install one of those"
-        )
+    refuse_untested("verifiers", version, SUPPORTED, VerifiersVersionError)
 
 
 try:

@@ -146,7 +146,7 @@ def main() -> None:
     """Run what is missing, then report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("study"))
-    parser.add_argument("--quick", action="store_true", help="two settings, two seeds, short runs: about ten minutes")
+    parser.add_argument("--quick", action="store_true", help="two settings, two seeds, short runs")
     parser.add_argument("--seeds", type=int, help="default 5, or 2 with --quick")
     parser.add_argument("--only", nargs="+", choices=[setting.name for setting in SETTINGS])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at the same time, one thread each")

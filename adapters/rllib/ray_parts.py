@@ -2,6 +2,7 @@
 
 import importlib.metadata
 
+from adapters.versions import refuse_untested
 from mas_envs.errors import MasEnvsError, MissingExtraError
 
 SUPPORTED = ((2, 58), (2, 61))
@@ -17,10 +18,7 @@ def check_version(version: str) -> None:
     Raises:
         RayVersionError: Names the version and those that are supported.
     """
-    found = tuple(int(part) for part in version.split(".")[:2])
-    if not SUPPORTED[0] <= found < SUPPORTED[1]:
-        low, high = (".".join(map(str, each)) for each in SUPPORTED)
-        raise RayVersionError(f"ray {version} was not tested; expected >= {low} and < {high}: install one of those")
+    refuse_untested("ray", version, SUPPORTED, RayVersionError)
 
 
 try:

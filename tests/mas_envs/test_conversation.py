@@ -15,14 +15,6 @@ TASKS = TaskSet([Task(f"t{index}", f"question {index}", str(index), "made") for 
 INFO_KEYS = {"valid_action", "reward_terms", "task_id", "source", "turn", "error", "success"}
 
 
-FAULTS: dict[str, Any] = {
-    "none": lambda following: None,
-    "bare": lambda following: Outcome(following, {"writer_0": 1.0}),  # type: ignore[dict-item]
-    "yes": lambda following: Outcome(None, success="yes"),  # type: ignore[arg-type]
-    "words": lambda following: Outcome(following, {"writer_0": {"wage": "much"}}),  # type: ignore[dict-item]
-}
-
-
 class Relay(ConversationEnv):
     """Three writers take turns; the text says what happens: `pay A B`, `bad`, `end`, `fail`, `nan`, `lost`."""
 
@@ -53,8 +45,7 @@ class Relay(ConversationEnv):
                 return Outcome(following, {agent_id: {"wage": float("nan")}})
             case ["lost"]:
                 return Outcome("nobody_7")
-        outcome: Outcome = FAULTS[text](following) if text in FAULTS else Outcome(following)
-        return outcome
+        return Outcome(following)
 
 
 class Tour(Relay):
@@ -356,10 +347,6 @@ def test_argument_out_of_range_is_refused(arguments: dict[str, Any], message: st
     [
         ("nan", r"paid writer_0 {'wage': nan} at turn 1; expected finite rewards"),
         ("lost", "receive of relay_v0 named the agent 'nobody_7'; its agents are writer_0, writer_1, writer_2: mend"),
-        ("none", r"receive of relay_v0 returned None; expected an Outcome, such as Outcome\('writer_2'\): mend"),
-        ("bare", r"paid {'writer_0': 1.0}; expected agent -> term -> amount, such as {'solver_0': {'correct': 1.0}}"),
-        ("words", r"paid writer_0 {'wage': 'much'} at turn 1; expected finite rewards"),
-        ("yes", r"said success='yes'; expected True, False or None"),
     ],
 )
 def test_fault_of_the_environment_is_named_as_such(text: str, message: str) -> None:

@@ -15,6 +15,7 @@ from mas_envs.conversation import Turn
 from mas_envs.errors import BadArgumentError, MasEnvsError
 from mas_envs.math_loop.env import MathLoopEnv
 from mas_envs.math_loop.grading import Grade, MathGrader, Status
+from tests.mas_envs.play_through import finish
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TASK = Task("t", "1+1", "2", "sums")
@@ -35,18 +36,6 @@ def start(task: Task = TASK, **kwargs: Any) -> MathLoopEnv:
     assert isinstance(env, MathLoopEnv)
     env.reset(seed=0, options={"task": task})
     return env
-
-
-def finish(env: MathLoopEnv, *actions: str) -> dict[str, float]:
-    """What each agent earned in all, after these actions and the end of the episode."""
-    script, earned = iter(actions), dict.fromkeys(env.possible_agents, 0.0)
-    for agent_id in env.agent_iter():
-        _, reward, terminated, truncated, info = env.last()
-        assert sum(info["reward_terms"].values()) == pytest.approx(reward)
-        earned[agent_id] += reward
-        env.step(None if terminated or truncated else next(script))
-    assert list(script) == []
-    return {agent_id: round(reward, 9) for agent_id, reward in earned.items()}
 
 
 def grader_with(status: Status) -> Any:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 import mas_envs
 from mas_envs import Task
 from mas_envs.retrieval.protocol import Passage
@@ -44,18 +42,6 @@ def start(task: Task = TASK, *, retriever: Any = None, **kwargs: Any) -> Hierarc
     assert isinstance(env, HierarchicalSearchEnv)
     env.reset(seed=0, options={"task": task})
     return env
-
-
-def finish(env: SearchEnv, *actions: str) -> dict[str, float]:
-    """What each agent earned in all, after these actions and the end of the episode."""
-    script, earned = iter(actions), dict.fromkeys(env.possible_agents, 0.0)
-    for agent_id in env.agent_iter():
-        _, reward, terminated, truncated, info = env.last()
-        assert sum(info["reward_terms"].values()) == pytest.approx(reward)
-        earned[agent_id] += reward
-        env.step(None if terminated or truncated else next(script))
-    assert list(script) == []
-    return {agent_id: round(reward, 9) for agent_id, reward in earned.items()}
 
 
 def step(env: SearchEnv, *actions: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mas_envs.errors import BadArgumentError, MasEnvsError
 from mas_envs.retrieval.protocol import RetrievalError
 from mas_envs.search.env import HierarchicalSearchEnv
 from mas_envs.search.game import Ending
+from tests.mas_envs.play_through import finish
 from tests.mas_envs.search.episodes import (
     ALL,
     FIRST,
@@ -27,7 +28,6 @@ from tests.mas_envs.search.episodes import (
     TASK,
     WRONG,
     YES,
-    finish,
     shown,
     start,
     step,

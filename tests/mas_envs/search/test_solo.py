@@ -6,7 +6,8 @@ import pytest
 
 import mas_envs
 from mas_envs.search.env import SearchSoloEnv
-from tests.mas_envs.search.episodes import FIRST, NOTHING, RIGHT, SECOND, TABLE, TASK, finish, step
+from tests.mas_envs.play_through import finish
+from tests.mas_envs.search.episodes import FIRST, NOTHING, RIGHT, SECOND, TABLE, TASK, step
 from tests.mas_envs.search.table import TableRetriever
 
 
