@@ -99,7 +99,7 @@ class LearnerSettings(Section):
     """How a policy's gradients are computed; the mathematics stay the same."""
 
     autocast: Literal["off", "bfloat16"] = "off"
-    """`bfloat16` multiplies in bfloat16 over float32 weights: faster where the hardware has units for it, at 3 digits."""
+    """`bfloat16` multiplies in bfloat16 over float32 weights: faster where there are units for it, at 3 digits."""
     gradient_checkpointing: bool = False
     """Compute each layer a second time in the backward pass instead of keeping it: less memory, a third more time."""
     compile: bool = False
